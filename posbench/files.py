@@ -1,0 +1,78 @@
+"""The one place that puts a file on disk: written beside its target, fsynced, renamed.
+
+A reader therefore sees the old file or the new one, never a part of either, whatever is killed when.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, write: Callable[[Path], None]) -> None:
+    """Publish one file at `path`. `write` fills the temporary file it is given the path of."""
+    path = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        # mkstemp makes the file private; a published one follows the umask like any other.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        _fsync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _fsync(path.parent)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Publish `content` at `path`."""
+    write_file(path, lambda temporary: temporary.write_bytes(content) and None)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Publish `value` as indented JSON with sorted keys; floats keep every digit."""
+    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+
+
+@contextmanager
+def publish_directory(path: Path) -> Iterator[Path]:
+    """Fill the directory this yields; on leaving without an error it becomes `path` in one rename.
+
+    When another process published the same directory first, its copy stays and ours is dropped.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            _fsync(file)
+        _fsync(temporary)
+        temporary.chmod(0o755)
+        try:
+            temporary.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    _fsync(path.parent)
