@@ -1,0 +1,190 @@
+"""Causal attention: the only place that picks a kernel.
+
+    B batch, T new tokens (queries), S keys in sight (S >= T; the queries are the last T of them), Q queries of one
+    block, H heads, D head width.
+
+`begin` looks once a forward pass at what an encoding does and settles how its scores are formed; `attend` then runs
+that for each layer. Four kernels, each equal to a naive float32 softmax (tests/test_attention.py):
+
+    causal   scaled_dot_product_attention, no bias
+    strided  a bias by distance without gradient, over consecutive positions: with keys and values reversed the bias of
+             query i and key column s depends on i + s alone, so a view with strides (1, 1) of one vector is the whole
+             matrix. Nothing of size T x S exists.
+    dense    a bias that is being learned, or positions that are not consecutive: the bias of one block of queries
+    blocks   an encoding that rewrites scores or adds to the values: explicit softmax, one block of queries at a time
+
+Biases are formed in float32 and added to float32 scores, also when the model runs in bf16.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from posbench.encodings.base import Encoding
+
+BIAS_BLOCK = 1024
+"""Queries of one call with a bias: large enough for the fused kernel, small enough to skip the empty triangle."""
+
+SCORE_BLOCK = 256
+"""Queries of one block whose scores exist as a tensor."""
+
+
+@dataclass
+class Pass:
+    """How one forward pass attends: made by `begin`, used by every layer that shares an encoding instance."""
+
+    encoding: Encoding
+    kernel: str
+    reason: str
+    context: Any
+    """What `encoding.begin` returned, for `encoding.rotate`."""
+    q_pos: Tensor
+    """(1 or B, T)"""
+    k_pos: Tensor
+    """(1 or B, S)"""
+    scale: float | Tensor
+    """Factor on the queries: a number or (H, T)."""
+    window: int | None
+    """Keys a query may see, itself included."""
+    vector: Tensor | None
+    """strided: (1 or H, BIAS_BLOCK - 1 + S), the bias of distances 1 - BIAS_BLOCK ... S - 1; -inf where masked."""
+
+
+def begin(encoding: Encoding, q_pos: Tensor, k_pos: Tensor, consecutive: bool, layer: int = 0) -> Pass:
+    """Settle how queries at positions `q_pos` (1 or B, T) attend to keys at `k_pos` (1 or B, S).
+
+    `consecutive` says that the positions count up by one, so that a distance is a difference of indices.
+    Raises ValueError when there are more queries than keys: the missing keys can be nobody's future.
+    """
+    n_queries, n_keys = q_pos.shape[1], k_pos.shape[1]
+    if n_queries > n_keys:
+        raise ValueError(f"{n_queries} queries cannot be the last of {n_keys} keys")
+    hooks = encoding.hooks
+    window = encoding.window(layer)
+    scale: float | Tensor = 1.0
+    if "scale" in hooks:
+        seen = torch.arange(n_keys - n_queries + 1, n_keys + 1, device=q_pos.device)
+        scale = encoding.scale(seen, n_keys)
+
+    vector = None
+    if hooks & {"scores", "values"}:
+        kernel, reason = "blocks", "the encoding rewrites scores or values"
+    elif "bias" in hooks and not consecutive:
+        kernel, reason = "dense", "a bias over positions that are not consecutive"
+    elif "bias" in hooks:
+        bias = encoding.bias(torch.arange(n_keys, device=q_pos.device)).float()
+        if bias.requires_grad:
+            kernel, reason = "dense", "a bias that is being learned"
+        else:
+            kernel, reason, vector = "strided", "a fixed bias by distance", bias
+    elif window is not None or n_queries < n_keys:
+        kernel, reason = "strided", "a window of keys" if window is not None else "fewer queries than keys"
+        vector = torch.zeros(1, n_keys, device=q_pos.device)
+    else:
+        kernel, reason = "causal", "no bias"
+
+    if vector is not None:
+        if window is not None:
+            vector[:, window:] = -math.inf
+        future = vector.new_full((vector.shape[0], BIAS_BLOCK - 1), -math.inf)
+        vector = torch.cat([future, vector], dim=1)
+    context = encoding.begin(q_pos, n_keys)
+    return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, vector)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass) -> Tensor:
+    """softmax(q . k / sqrt(D) ...) . v for the last queries of S keys: (B, H, T, D), in the dtype of q.
+
+    q (B, H, T, D), already rotated; T may be less than in `begin`: then these are the last T of its queries.
+    k, v (B, H, S, D); `state` is what `encoding.state` gave for the S keys.
+    """
+    n_queries = q.shape[2]
+    if isinstance(how.scale, Tensor):
+        q = q * how.scale[None, :, -n_queries:, None].to(q.dtype)
+    elif how.scale != 1.0:
+        q = q * how.scale
+    if how.kernel == "causal" and n_queries == k.shape[2]:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    dtype = q.dtype
+    with torch.autocast(q.device.type, enabled=False):
+        q, k, v = q.float(), k.float(), v.float()
+        if how.kernel == "blocks":
+            out = _blocks(q, k, v, state, how)
+        elif how.kernel == "dense":
+            out = _dense(q, k, v, how)
+        else:
+            out = _strided(q, k, v, how)
+    return out.to(dtype)
+
+
+def _query_blocks(n_queries: int, n_keys: int, size: int) -> list[tuple[int, int, int]]:
+    """(first query, one past the last, keys these may see) of each block, the queries being the last of the keys."""
+    starts = range(0, n_queries, size)
+    return [(a, min(a + size, n_queries), n_keys - n_queries + min(a + size, n_queries)) for a in starts]
+
+
+def _strided(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
+    n_keys = k.shape[2]
+    vector = how.vector
+    if vector is None:  # causal with fewer queries than `begin` was told
+        vector = q.new_zeros(1, BIAS_BLOCK - 1 + n_keys)
+        vector[:, : BIAS_BLOCK - 1] = -math.inf
+    k, v = k.flip(2), v.flip(2)
+    out = []
+    for a, b, keys in _query_blocks(q.shape[2], n_keys, BIAS_BLOCK):
+        # Reversed, the block's keys are the last `keys` columns; row r and column s lie r + s - (b - a - 1) apart.
+        shape = (1, vector.shape[0], b - a, keys)
+        mask = vector.as_strided(shape, (0, vector.stride(0), 1, 1), BIAS_BLOCK - (b - a))
+        mask = mask.expand(1, q.shape[1], -1, -1)
+        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, -keys:], v[:, :, -keys:], attn_mask=mask))
+    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+
+
+def _masked(how: Pass, q_index: Tensor, n_keys: int) -> Tensor:
+    """True (Q, S) where query number q_index (Q,) of the S keys may not look."""
+    gap = q_index[:, None] - torch.arange(n_keys, device=q_index.device)[None]
+    masked = gap < 0
+    return masked if how.window is None else masked | (gap >= how.window)
+
+
+def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    q_pos, k_pos = how.q_pos[:, -n_queries:], how.k_pos
+    out = []
+    for a, b, keys in _query_blocks(n_queries, n_keys, BIAS_BLOCK):
+        distance = q_pos[:, a:b, None] - k_pos[:, None, :keys]  # (1 or B, Q, S)
+        bias = how.encoding.bias(distance.clamp(min=0)).float().transpose(0, 1)  # (1 or B, H, Q, S)
+        index = torch.arange(keys - (b - a), keys, device=q.device)
+        mask = bias.masked_fill(_masked(how, index, keys), -math.inf)
+        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, :keys], v[:, :, :keys], attn_mask=mask))
+    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+
+
+def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass) -> Tensor:
+    n_queries, n_keys, head_dim = q.shape[2], k.shape[2], q.shape[3]
+    encoding, hooks = how.encoding, how.encoding.hooks
+    q_pos_BT, k_pos_BS = how.q_pos[:, -n_queries:], how.k_pos
+    out = []
+    for a, b, keys in _query_blocks(n_queries, n_keys, SCORE_BLOCK):
+        q_block, k_block, v_block = q[:, :, a:b], k[:, :, :keys], v[:, :, :keys]
+        q_pos, k_pos = q_pos_BT[:, a:b], k_pos_BS[:, :keys]
+        s = q_block @ k_block.transpose(2, 3) * head_dim**-0.5
+        if "bias" in hooks:
+            distance = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(min=0)
+            s = s + encoding.bias(distance).float().transpose(0, 1)
+        seen = {name: tensor[:, :keys] for name, tensor in state.items()}
+        rows = slice(keys - (b - a), keys)
+        s = encoding.scores(s, q_block, k_block, q_pos, k_pos, seen, rows)
+        index = torch.arange(rows.start, rows.stop, device=q.device)
+        w = s.masked_fill(_masked(how, index, keys), -math.inf).softmax(-1)
+        y = w @ v_block
+        if "values" in hooks:
+            y = y + encoding.values(w, q_pos, k_pos)
+        out.append(y)
+    return out[0] if len(out) == 1 else torch.cat(out, dim=2)

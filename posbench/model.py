@@ -1,0 +1,228 @@
+"""The decoder: embedding -> encoding.embed -> blocks -> norm -> tied head. It names no encoding.
+
+    B batch, T tokens of this call, S keys in sight, C width, H heads, D head width, V vocabulary.
+
+The default block is Llama's (RMSNorm, SwiGLU, no biases), so that a RoPE run is a Llama checkpoint and can be checked
+against Hugging Face's. Evaluation asks for `token_losses`, training for `loss`, decoding for `hidden` with a `Cache`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from posbench import attention, encodings
+from posbench.config import Config, Model
+from posbench.encodings.base import Encoding, Shape
+
+NORM_EPS = 1e-6
+
+LOSS_ROWS = 2048
+"""Rows of logits that exist at once in evaluation: at a vocabulary of 50,304 they take 412 MB."""
+
+
+@dataclass
+class LayerCache:
+    """Keys (already rotated) and values (B, H, S, D) of one layer, and the encoding's per-token state (B, S, ...)."""
+
+    k: Tensor | None = None
+    v: Tensor | None = None
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+    def extend(self, k: Tensor, v: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        if self.k is not None and self.v is not None:
+            k, v = torch.cat([self.k, k], dim=2), torch.cat([self.v, v], dim=2)
+            state = {name: torch.cat([self.state[name], new], dim=1) for name, new in state.items()}
+        self.k, self.v, self.state = k, v, state
+        return k, v, state
+
+
+class Cache:
+    """What a model remembers of the tokens it has read, for decoding step by step."""
+
+    def __init__(self, layers: int) -> None:
+        self.layers = [LayerCache() for _ in range(layers)]
+        self.positions: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens read so far."""
+        return 0 if self.positions is None else self.positions.shape[1]
+
+
+def _norm(model: Model) -> nn.Module:
+    if model.norm == "rmsnorm":
+        return nn.RMSNorm(model.width, eps=NORM_EPS)
+    return nn.LayerNorm(model.width, eps=NORM_EPS)
+
+
+class Attention(nn.Module):
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.heads = model.heads
+        self.query = nn.Linear(model.width, model.width, bias=False)
+        self.key = nn.Linear(model.width, model.width, bias=False)
+        self.value = nn.Linear(model.width, model.width, bias=False)
+        self.out = nn.Linear(model.width, model.width, bias=False)
+
+    def forward(self, x_BTC: Tensor, how: attention.Pass, cache: LayerCache | None, last: int | None) -> Tensor:
+        """What each of the last `last` tokens (None: every one) reads from all before it: (B, T or last, C)."""
+        split = (*x_BTC.shape[:2], self.heads, -1)
+        q, k, v = (linear(x_BTC).view(split).transpose(1, 2) for linear in (self.query, self.key, self.value))
+        state = how.encoding.state(x_BTC)
+        q, k = how.encoding.rotate(q, k, how.context)
+        if cache is not None:
+            k, v, state = cache.extend(k, v, state)
+        if last is not None:
+            q = q[:, :, -last:]
+        y_BHTD = attention.attend(q, k, v, state, how)
+        return self.out(y_BHTD.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x)); or ReLU: down(relu(up(x)))."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.gate = nn.Linear(model.width, model.hidden, bias=False) if model.activation == "swiglu" else None
+        self.up = nn.Linear(model.width, model.hidden, bias=False)
+        self.down = nn.Linear(model.hidden, model.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.down(F.relu(self.up(x)))
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """Pre-norm: x + attention(norm(x)), then x + feed_forward(norm(x))."""
+
+    def __init__(self, model: Model, dropout: float) -> None:
+        super().__init__()
+        self.attention_norm = _norm(model)
+        self.attention = Attention(model)
+        self.feed_forward_norm = _norm(model)
+        self.feed_forward = FeedForward(model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, how: attention.Pass, cache: LayerCache | None, last: int | None) -> Tensor:
+        y = self.attention(self.attention_norm(x), how, cache, last)
+        if last is not None:
+            x = x[:, -last:]
+        x = x + self.dropout(y)
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+
+
+class Decoder(nn.Module):
+    """A decoder language model whose sense of order is `encoding`.
+
+    `kernel` and `kernel_reason` tell how the last pass attended.
+    """
+
+    def __init__(self, model: Model, vocab_size: int, encoding: Encoding, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.encoding = encoding
+        self.embed = nn.Embedding(vocab_size, model.width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(Block(model, dropout) for _ in range(model.layers))
+        self.norm = _norm(model)
+        self.kernel = ""
+        self.kernel_reason = ""
+
+    def hidden(
+        self, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None, last: int | None = None
+    ) -> Tensor:
+        """Vectors after the final norm: (B, T, C), or (B, last, C) of the last tokens alone.
+
+        ids (B, T) int64; positions (1 or B, T) default to 0, 1, ... after what the cache holds. With `last` the final
+        layer computes only those tokens, which changes no value.
+        """
+        past = 0 if cache is None else cache.length
+        consecutive = positions is None
+        if positions is None:
+            positions = torch.arange(past, past + ids.shape[1], device=ids.device)[None]
+        k_pos = positions
+        if cache is not None:
+            k_pos = positions if cache.positions is None else torch.cat([cache.positions, positions], dim=1)
+            cache.positions = k_pos
+
+        x = self.dropout(self.encoding.embed(self.embed(ids), positions))
+        passes: dict[tuple[int, int | None], attention.Pass] = {}
+        for i, block in enumerate(self.blocks):
+            encoding = self.encoding.for_layer(i)
+            key = (id(encoding), encoding.window(i))
+            if key not in passes:
+                passes[key] = attention.begin(encoding, positions, k_pos, consecutive, layer=i)
+            final = last if i == len(self.blocks) - 1 else None
+            x = block(x, passes[key], None if cache is None else cache.layers[i], final)
+        how = next(iter(passes.values()))
+        self.kernel, self.kernel_reason = how.kernel, how.reason
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Float32 scores of the next token (..., V): the head is the embedding."""
+        return F.linear(hidden, self.embed.weight).float()
+
+    def loss(self, ids: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Mean nats a token of targets (B, T), a scalar."""
+        logits = self.logits(self.hidden(ids, positions))
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    @torch.no_grad()
+    def token_losses(
+        self, ids: Tensor, targets: Tensor, positions: Tensor | None = None, last: int | None = None
+    ) -> Tensor:
+        """Float32 nats of each target: (B, T), or (B, last). targets (B, T or last).
+
+        Logits exist for `LOSS_ROWS` tokens at a time, so that memory does not grow with length x vocabulary.
+        """
+        hidden = self.hidden(ids, positions, last=last)
+        rows, wanted = hidden.flatten(0, 1).split(LOSS_ROWS), targets.flatten().split(LOSS_ROWS)
+        pairs = zip(rows, wanted, strict=True)
+        losses = [F.cross_entropy(self.logits(row), target, reduction="none") for row, target in pairs]
+        return torch.cat(losses).view(targets.shape)
+
+    def positions(self, windows: list[int], length: int, rng: list) -> Tensor | None:
+        """Position ids for whole windows, or None where they simply count (see `Encoding.positions`)."""
+        return self.encoding.positions(windows, length, rng) if "positions" in self.encoding.hooks else None
+
+
+def build(config: Config, vocab_size: int) -> Decoder:
+    """The decoder of a config with its initial weights.
+
+    Each tensor is drawn from a generator of its own, seeded by (seed, its name): two encodings at one seed share every
+    weight they both have. What an encoding owns is drawn by the encoding, from a generator seeded the same way.
+    """
+    model = config.model
+    shape = Shape(model.layers, model.width, model.heads, config.train.length)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_seed(config.seed, "encoding"))
+        encoding = encodings.build(config.encoding, shape)
+    decoder = Decoder(model, vocab_size, encoding, config.train.dropout)
+    initialise(decoder, config.seed)
+    return decoder
+
+
+def initialise(decoder: Decoder, seed: int) -> None:
+    """Draw the weights: token vectors N(0, 1/C), matrices N(0, 0.02), residual outputs that over sqrt(2 layers)."""
+    width = decoder.embed.embedding_dim
+    for name, tensor in decoder.named_parameters():
+        if name.startswith("encoding.") or tensor.ndim < 2:
+            continue
+        std = 0.02
+        if name == "embed.weight":
+            std = width**-0.5
+        elif name.endswith(("attention.out.weight", "feed_forward.down.weight")):
+            std = 0.02 / (2 * len(decoder.blocks)) ** 0.5
+        generator = torch.Generator().manual_seed(_seed(seed, name))
+        with torch.no_grad():
+            tensor.normal_(0.0, std, generator=generator)
+
+
+def _seed(seed: int, name: str) -> int:
+    """A 63-bit seed for one named thing."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8]) >> 1
