@@ -1,0 +1,250 @@
+"""The one table and its one renderer.
+
+Whoever has something to show builds a `Table`; `render` turns it into text for a terminal, Markdown, CSV, JSON or
+LaTeX. A cell holds the value as measured and the text a reader sees, so that a printed number is always a rounding of
+the one in the JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from posbench.errors import unknown
+
+FORMATS = ("table", "md", "csv", "json", "latex")
+
+
+class Cell(NamedTuple):
+    """One entry: `value` unrounded, for csv and json; `text` for a reader."""
+
+    value: Any
+    text: str
+
+
+EMPTY = Cell(None, "")
+
+
+def cell(value: Any, text: str | None = None) -> Cell:
+    """A cell whose text is the value's own: thousands separated, floats to four digits, None a dash."""
+    if text is None:
+        if value is None:
+            text = "-"
+        elif isinstance(value, int) and not isinstance(value, bool):
+            text = f"{value:,}"
+        elif isinstance(value, float):
+            text = f"{value:.4g}"
+        else:
+            text = str(value)
+    return Cell(value, text)
+
+
+@dataclass(frozen=True)
+class Column:
+    """`key` names it in csv and json, `title` on the page; numbers stand to the right."""
+
+    key: str
+    title: str
+    right: bool = True
+
+
+@dataclass
+class Section:
+    """Rows that belong together under a heading of their own (an empty one: only a line apart)."""
+
+    title: str
+    rows: list[list[Cell]]
+
+
+@dataclass
+class Table:
+    """A title, columns, rows in sections, and notes below.
+
+    `records` is what csv and json give, one mapping a line; None: the cells' values under the columns' keys.
+    """
+
+    title: str
+    columns: list[Column]
+    sections: list[Section]
+    notes: list[str] = field(default_factory=list)
+    records: list[dict[str, Any]] | None = None
+
+    def data(self) -> list[dict[str, Any]]:
+        """The rows as mappings of unrounded values."""
+        if self.records is not None:
+            return self.records
+        keys = [column.key for column in self.columns]
+        return [
+            dict(zip(keys, (entry.value for entry in row), strict=True))
+            for section in self.sections
+            for row in section.rows
+        ]
+
+
+def table(title: str, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], notes: Sequence[str] = ()) -> Table:
+    """A plain table from one mapping a row: values are `Cell`s, or become one through `cell`."""
+    body = [
+        [entry if isinstance(entry := row.get(column.key), Cell) else cell(entry) for column in columns] for row in rows
+    ]
+    return Table(title, list(columns), [Section("", body)], list(notes))
+
+
+def render(tables: Table | Sequence[Table], format: str = "table", width: int | None = None) -> str:
+    """The text of one or several tables.
+
+    `width` is a terminal's: wider tables are then laid out in bands of columns, the first column repeated. None, off a
+    terminal: the full width. No number is ever cut or wrapped. Raises `UserError` for an unknown format.
+    """
+    many = [tables] if isinstance(tables, Table) else list(tables)
+    if format == "table":
+        return _terminal(many, width)
+    if format == "md":
+        return "\n".join(_markdown(one) for one in many)
+    if format == "latex":
+        return "\n".join(_latex(one) for one in many)
+    if format == "csv":
+        return _csv(many)
+    if format == "json":
+        entries = [{"title": one.title, "rows": one.data(), "notes": one.notes} for one in many]
+        return json.dumps(_finite(entries), indent=1, ensure_ascii=False) + "\n"
+    raise unknown("format", format, FORMATS)
+
+
+def show(tables: Table | Sequence[Table], format: str = "table") -> None:
+    """Print `tables` on stdout: as wide as they are into a pipe or file, in bands on a terminal too narrow for them."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(render(tables, format, width))
+
+
+def _terminal(tables: Sequence[Table], width: int | None) -> str:
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    out = io.StringIO()
+    gap = 2
+
+    def prose(text: str, least: int) -> None:
+        # Only between words: a number or a path stays whole, whatever the width.
+        limit = width or max(least, 100)
+        out.write(textwrap.fill(text, limit, break_long_words=False, break_on_hyphens=False) + "\n")
+
+    for number, one in enumerate(tables):
+        rows = [row for section in one.sections for row in section.rows]
+        widths = [
+            max([cell_len(column.title), *(cell_len(row[i].text) for row in rows)])
+            for i, column in enumerate(one.columns)
+        ]
+        console = Console(file=out, width=sum(widths) + gap * len(widths) + 1, color_system=None)
+        out.write("\n" if number else "")
+        prose(one.title, sum(widths))
+        for band in _bands(widths, gap, width):
+            for position, section in enumerate(one.sections):
+                if section.title:
+                    out.write("\n")
+                    prose(section.title, sum(widths))
+                elif position:
+                    out.write("─" * (sum(widths[i] + gap for i in band) - gap) + "\n")
+                head = position == 0 or bool(section.title)
+                grid = Grid(box=None, padding=(0, gap, 0, 0), show_header=head, pad_edge=False)
+                for i in band:
+                    justify: Literal["left", "right"] = "right" if one.columns[i].right else "left"
+                    grid.add_column(Text(one.columns[i].title), width=widths[i], no_wrap=True, justify=justify)
+                for row in section.rows:
+                    grid.add_row(*(Text(row[i].text) for i in band))
+                console.print(grid)
+        out.write("\n" if one.notes else "")
+        for note in one.notes:
+            prose(note, sum(widths))
+    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+
+
+def _bands(widths: Sequence[int], gap: int, limit: int | None) -> list[list[int]]:
+    """The columns in groups that fit `limit` characters, the first column in each.
+
+    >>> _bands([4, 5, 5, 5], gap=2, limit=18)
+    [[0, 1, 2], [0, 3]]
+    """
+    if limit is None:
+        return [list(range(len(widths)))]
+    bands = [[0]]
+    used = widths[0]
+    for i in range(1, len(widths)):
+        if len(bands[-1]) > 1 and used + gap + widths[i] > limit:
+            bands.append([0])
+            used = widths[0]
+        bands[-1].append(i)
+        used += gap + widths[i]
+    return bands
+
+
+def _markdown(one: Table) -> str:
+    def line(texts: Iterable[str]) -> str:
+        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+    lines = [f"**{one.title}**", ""]
+    for position, section in enumerate(one.sections):
+        if section.title:
+            lines += [*([""] if position else []), f"*{section.title}*", ""]
+        if section.title or position == 0:
+            lines.append(line(column.title for column in one.columns))
+            lines.append(line("---:" if column.right else ":---" for column in one.columns))
+        lines += [line(entry.text for entry in row) for row in section.rows]
+    if one.notes:
+        lines += ["", *(f"- {note}" for note in one.notes)]
+    return "\n".join(lines) + "\n"
+
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+_LATEX |= {"×": r"$\times$", "<": r"$<$", ">": r"$>$", "≤": r"$\le$"}
+_LATEX |= {character: "\\" + character for character in "&%$#_{}"}
+
+
+def _tex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _latex(one: Table) -> str:
+    count = len(one.columns)
+    lines = [r"\begin{table}", rf"\caption{{{_tex(one.title)}}}"]
+    lines.append(rf"\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in one.columns)}}}")
+    lines += [r"\toprule", " & ".join(_tex(column.title) for column in one.columns) + r" \\"]
+    for section in one.sections:
+        lines.append(r"\midrule")
+        if section.title:
+            lines.append(rf"\multicolumn{{{count}}}{{l}}{{\emph{{{_tex(section.title)}}}}} \\")
+        lines += [" & ".join(_tex(entry.text) for entry in row) + r" \\" for row in section.rows]
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\footnotesize {_tex(note)}" for note in one.notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def _csv(tables: Sequence[Table]) -> str:
+    """One header over all tables; with several, the first column tells which table a line is of."""
+    records = [({"table": one.title} if len(tables) > 1 else {}) | record for one in tables for record in one.data()]
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return out.getvalue()
+
+
+def _finite(value: Any) -> Any:
+    """The same data with None for the floats that JSON does not know."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return value
