@@ -1,0 +1,271 @@
+"""The row: one result in one file, and all of them as one table.
+
+    <run>/rows/<protocol>-<length>...-<hash8 of the key>.json    key, about, result, cost
+    <run>/rows/                     same name               .npz the losses behind it: by block of text, by position
+
+The arrays are written first and the row holds their SHA-256, so a row that can be read is a complete one. Nothing is
+ever appended to. `read` checks every row and leaves out, with a warning that names it, whatever is not one.
+
+`posbench.records()` is this module called: the rows of all runs as a DataFrame.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import types
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from posbench import files
+from posbench.errors import UserError
+from posbench.run import root
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+"""Raised whenever a row of the same key would hold another number or another field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """What was measured. Rows of equal keys are one row: it is computed once."""
+
+    run_hash: str  # the run's hash; of a reference: its method and the text and tokenizer it was counted with
+    step: int  # of the checkpoint; 0 for a reference
+    extension: str | None = None  # the change to the trained encoding, with its parameters
+    protocol: str  # nonoverlapping | sliding | same-targets
+    length: int  # inputs of one window
+    stride: int | None = None  # sliding: targets a window adds
+    block: int | None = None  # same-targets: targets one window scores
+    min_context: int | None = None  # same-targets: ids of its document before any target
+    split: str  # train | validation | test
+    targets_digest: str  # of the set of targets and the ids of the split; rows compare only where it is equal
+    corpus_hash: str  # of the text that was read
+    tokenizer_hash: str
+    dtype: str  # of the forward pass: float32 | bfloat16
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What follows from the key, written out so that a row can be read alone."""
+
+    kind: Literal["run", "reference"]  # a reference is counted on the training split, not trained
+    run: str  # name of the run's directory
+    encoding: str  # its label; of a reference: unigram | bigram
+    model: str | None  # name of the size; None for a reference, as for the three below
+    seed: int | None
+    train_length: int | None
+    train_tokens: int | None
+    trained_on: str  # corpus of the training split
+    corpus: str  # corpus that was read here: another one when evaluated with --on
+    tokenizer: str  # name of the choice
+    vocab_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came out: a function of the key on the CPU. A number is None where it does not exist."""
+
+    status: Literal["ok", "n/a"]
+    reason: str | None = None  # why it is n/a, one sentence
+    targets: int  # tokens scored (of an n/a row: that would have been)
+    documents: int  # that they come from
+    bytes: int | None = None  # of UTF-8 text they stand for
+    words: int | None = None  # between white space; only where the targets are whole documents
+    nats: float | None = None  # sum of all losses
+    loss: float | None = None  # nats a token
+    standard_error: float | None = None  # of `loss`, from blocks of text (statistics.standard_error)
+    perplexity: float | None = None  # exp(loss)
+    bits_per_byte: float | None = None
+    word_perplexity: float | None = None  # exp(nats / words)
+    arrays_sha256: str | None = None  # of the .npz beside the row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What it took, here and then."""
+
+    seconds: float | None = None
+    tokens_per_second: float | None = None  # inputs read
+    peak_memory: int | None = None  # bytes, of this row alone
+    device: str
+    threads: int
+    kernel: str | None = None
+    kernel_reason: str | None = None
+    commit: str | None = None  # of posbench, where it runs from a checkout
+    dirty: bool | None = None  # with changes not committed
+    time: str  # UTC, ISO 8601
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Cost, Result, About, Key):
+    """One result, flat: `row.perplexity`, `row.length`. `path` is its file once it has one."""
+
+    path: Path | None = field(default=None, compare=False)
+
+
+KINDS: dict[str, type] = {"key": Key, "about": About, "result": Result, "cost": Cost}
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The losses behind a row, summed by block and by position. Blocks come in the order of the text."""
+
+    document: np.ndarray
+    """(blocks,) number of the document in its split, int32"""
+    first: np.ndarray
+    """(blocks,) first scored target of the block, int64"""
+    count: np.ndarray
+    """(blocks,) targets scored in it, at most 128, int16"""
+    bytes: np.ndarray
+    """(blocks,) UTF-8 bytes they stand for, int32"""
+    nats: np.ndarray
+    """(blocks,) sum of their losses, float64"""
+    position: np.ndarray
+    """(bins,) largest context of a position bin, int32"""
+    position_count: np.ndarray
+    """(bins,) targets scored in it, int64"""
+    position_nats: np.ndarray
+    """(bins,) sum of their losses, float64"""
+
+
+class BadRow(UserWarning):
+    """A file among the rows that is not a row, and was left out."""
+
+
+def digest(key: Key) -> str:
+    """64 hex digits that stand for a key; the first 8 are in its file's name."""
+    return _sha256(_part(Key, key))
+
+
+def file_name(row: Key) -> str:
+    """Such as `sliding-512-stride256-test-0a1b2c3d`, without a suffix."""
+    parts = [row.protocol, str(row.length)]
+    named = {"stride": row.stride, "block": row.block, "from": row.min_context}
+    parts += [f"{name}{value}" for name, value in named.items() if value is not None]
+    return "-".join([*parts, row.split, digest(row)[:8]])
+
+
+def write(folder: Path, row: Row, arrays: Arrays | None) -> Row:
+    """Keep a row in `folder`, its arrays first; returns it with its path and their checksum."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{file_name(row)}.json"
+    values = _values(row)
+    if arrays is not None:
+        with_suffix = path.with_suffix(".npz")
+        files.write_file(with_suffix, lambda temporary: _save(temporary, arrays))
+        values["arrays_sha256"] = hashlib.sha256(with_suffix.read_bytes()).hexdigest()
+    row = Row(**values, path=path)
+    record = {name: _part(kind, row) for name, kind in KINDS.items()}
+    files.write_json(path, record | {"sha256": _sha256(record)})
+    return row
+
+
+def load(path: Path) -> Row:
+    """The row of one file. Raises `UserError` for anything but a complete row whose arrays lie beside it."""
+    path = Path(path)
+    try:
+        record = json.loads(path.read_bytes())
+        checksum = record.pop("sha256")
+        if record["key"]["format"] != FORMAT:
+            raise UserError(f"{path} is a row of format {record['key']['format']}; this posbench reads {FORMAT}.")
+        row = Row(**{name: value for kind in KINDS for name, value in record[kind].items()}, path=path)
+        complete = checksum == _sha256(record) and path.stem == file_name(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is not a row of posbench.") from error
+    if not complete:
+        raise UserError(f"{path} was changed after it was written.")
+    if row.arrays_sha256 is not None:
+        beside = path.with_suffix(".npz")
+        if not beside.is_file() or hashlib.sha256(beside.read_bytes()).hexdigest() != row.arrays_sha256:
+            raise UserError(f"{beside} is missing, or is not the one that {path.name} was written with.")
+    return row
+
+
+def arrays(row: Row) -> Arrays | None:
+    """The losses behind a row that was read or written; None for an n/a row."""
+    if row.arrays_sha256 is None:
+        return None
+    assert row.path is not None
+    with np.load(row.path.with_suffix(".npz"), allow_pickle=False) as stored:
+        return Arrays(**{name: stored[name] for name in stored.files})
+
+
+def read(paths: Iterable[Path | str] | None = None) -> list[Row]:
+    """The rows at `paths`: row files, folders of rows, runs, or folders of runs; None: every run there is.
+
+    What is not a complete row is left out with a `BadRow` warning that names it. A path that does not exist is a
+    `UserError`, as is a row file named itself that cannot be read.
+    """
+    if paths is None:
+        return _read_folder(root()) if root().is_dir() else []
+    rows: dict[Path, Row] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise UserError(
+                f"There is nothing at {path}.", "Rows are read from a run, a folder of runs, or a row file."
+            )
+        found = _read_folder(path) if path.is_dir() else [load(path)]
+        rows |= {row.path.resolve(): row for row in found if row.path is not None}
+    return list(rows.values())
+
+
+def _read_folder(folder: Path) -> list[Row]:
+    pattern = "*.json" if folder.name == "rows" else "rows/*.json" if (folder / "rows").is_dir() else "*/rows/*.json"
+    rows = []
+    for path in sorted(folder.glob(pattern)):
+        try:
+            rows.append(load(path))
+        except UserError as error:
+            warnings.warn(f"{error.message} It is left out.", BadRow, stacklevel=3)
+    return rows
+
+
+def frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """One line a row, one column a field, typed: text, Int64 or float64 with missing values, `time` in UTC."""
+    import pandas as pd
+
+    dtypes = {"int": "int64", "int | None": "Int64", "bool | None": "boolean"}
+    dtypes |= {"float": "float64", "float | None": "float64"}
+    values = [_values(row) | {"path": row.path and str(row.path)} for row in rows]
+    table = pd.DataFrame(values, columns=[f.name for f in fields(Row)])
+    for column in fields(Row):
+        table[column.name] = table[column.name].astype(dtypes.get(str(column.type), "string"))
+    return table.assign(time=pd.to_datetime(table["time"], utc=True))
+
+
+def _values(row: Row) -> dict[str, Any]:
+    """The fields of a row that are stored."""
+    return {f.name: getattr(row, f.name) for kind in KINDS.values() for f in fields(kind)}
+
+
+def _part(kind: type, row: Key) -> dict[str, Any]:
+    return {f.name: getattr(row, f.name) for f in fields(kind)}
+
+
+def _sha256(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _save(path: Path, arrays: Arrays) -> None:
+    with path.open("wb") as file:
+        np.savez_compressed(file, **asdict(arrays))
+
+
+class _Callable(types.ModuleType):
+    def __call__(self, paths: Iterable[Path | str] | None = None) -> pd.DataFrame:
+        """`posbench.records()`: the rows at `paths` (None: of every run) as a DataFrame."""
+        return frame(read(paths))
+
+
+# The module and the function of the design share one name, `posbench.records`.
+sys.modules[__name__].__class__ = _Callable
