@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posbench.errors import UserError, explain
+from posbench.errors import UserError, explain, no_setting, unknown
+from posbench.search_path import choices, config_dir, user_dirs
 
 FORMAT = 1
 """Raised whenever the same config would give other weights."""
@@ -126,14 +129,282 @@ _INERT = {
     "model": {"name"},
     "optim": {"name"},
     "data": {"name", "note"},
-    "tokenizer": {"name"},
+    "tokenizer": {"name", "note"},
 }
 
 
-def config_dir() -> Path:
-    """The folder of the shipped YAMLs: inside the installed package, or beside it in a checkout."""
-    package = Path(__file__).resolve().parent
-    for folder in (package / "configs", package.parent / "configs"):
-        if (folder / "config.yaml").is_file():
-            return folder
-    raise FileNotFoundError("posbench was installed without its configs folder")
+# --- Composing -----------------------------------------------------------------------------------------------------
+
+
+def register() -> None:
+    """Tell Hydra the typed settings and the user's folders."""
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    ConfigStore.instance().store("base_config", Config)
+    OmegaConf.register_new_resolver(
+        "posbench.user_dirs", lambda: [folder.as_uri() for folder in user_dirs()], replace=True
+    )
+
+
+def compose(overrides: Sequence[str] = ()) -> Config:
+    """The checked config of a command line such as ["encoding=alibi", "seed=2"]; `UserError` for a bad one."""
+    with _composed(overrides) as cfg:
+        config = from_hydra(cfg, cfg.hydra.runtime.choices, cfg.hydra.runtime.config_sources)
+    check(config)
+    return config
+
+
+def load_group(group: str, name: str) -> dict[str, Any]:
+    """One choice of a group as plain data with its `name`; what the user must still give reads "???"."""
+    from omegaconf import OmegaConf
+
+    if name not in choices(group):
+        raise unknown(group, name, choices(group))
+    with _composed([f"{group}={name}"]) as cfg:
+        value = OmegaConf.to_container(cfg[group], resolve=True)
+        assert isinstance(value, dict)
+        return _named(group, name, value, cfg.hydra.runtime.config_sources)
+
+
+@contextmanager
+def _composed(overrides: Sequence[str]) -> Iterator[Any]:
+    """What Hydra composes, its own settings under `hydra`; its errors as `UserError`."""
+    import hydra
+
+    register()
+    try:
+        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+            yield hydra.compose("config", overrides=list(overrides), return_hydra_config=True)
+    except Exception as error:
+        explained = explain(error)
+        if explained is None or explained is error:
+            raise
+        raise explained from error
+
+
+def from_hydra(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> Config:
+    """A composed DictConfig as plain typed data, each group with the name of its choice; call `check` next.
+
+    `chosen` and `sources` are Hydra's `runtime.choices` and `runtime.config_sources`: a class given as `mine.py:Mine`
+    is looked for beside the YAML that names it. Raises `UserError` for a setting that does not exist.
+    """
+    from omegaconf import OmegaConf, open_dict
+
+    with open_dict(cfg):
+        if "hydra" in cfg:
+            del cfg["hydra"]
+    _refuse_dead_keys(cfg, chosen, sources)
+    config = OmegaConf.to_object(cfg)
+    assert isinstance(config, Config)
+    for group in GROUPS:
+        value, name = getattr(config, group), str(chosen.get(group)).removesuffix(".yaml")
+        if isinstance(value, dict):
+            setattr(config, group, _named(group, name, value, sources))
+        elif hasattr(value, "name"):
+            if value.name not in (name, type(value).name):
+                raise UserError(f"{group}.name={value.name} has no effect.", f"Choose a {group} by {group}=NAME.")
+            value.name = name
+    return config
+
+
+def _refuse_dead_keys(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> None:
+    """Hydra lets "+key=value" add anything anywhere: a key that nothing reads must not pass for a setting.
+
+    (The parameters of an encoding are held against its class's signature, in `check`.)
+    """
+    from omegaconf import OmegaConf
+
+    schema = OmegaConf.structured(Config)
+    known = {"": schema} | {group: schema[group] for group in GROUPS if schema[group]}
+    for group in ("data", "tokenizer"):
+        file = _yaml(group, str(chosen.get(group)), sources)
+        if file is not None:
+            known[group] = dict.fromkeys(OmegaConf.load(file))
+    for group, allowed in known.items():
+        for key in cfg[group] if group else cfg:
+            if key not in allowed:
+                raise no_setting(f"{group}.{key}" if group else str(key), allowed)
+
+
+def _yaml(group: str, name: str, sources: Sequence[Any]) -> Path | None:
+    """The file Hydra read for a choice: the first on its search path. None: the choice is of another kind."""
+    files = (Path(source.path, group, f"{name}.yaml") for source in sources if source.schema == "file")
+    return next((file for file in files if file.is_file()), None)
+
+
+def _named(group: str, name: str, value: dict[str, Any], sources: Sequence[Any]) -> dict[str, Any]:
+    """A free group with its choice's name, and a class of the user's own with the absolute path of its file."""
+    path, _, cls = str(value.get("class", "")).rpartition(":")
+    if path.endswith(".py"):
+        yaml = _yaml(group, name, sources)
+        beside = [yaml.parent] if yaml is not None else []
+        # On the command line a path is relative to the current folder.
+        found = [folder / path for folder in (*beside, Path.cwd()) if (folder / path).is_file()]
+        if not found:
+            raise UserError(
+                f"{group}={name} names the class {path}:{cls}, but there is no such file.",
+                f"Looked in {', '.join(map(str, (*beside, Path.cwd())))}.",
+            )
+        value = value | {"class": f"{found[0].resolve()}:{cls}"}
+    return value | {"name": name}
+
+
+# --- Checking ------------------------------------------------------------------------------------------------------
+
+_AT_LEAST = {
+    "model.layers": 1, "model.width": 1, "model.heads": 1, "model.hidden": 1,
+    "optim.lr": 0, "optim.matrix_lr": 0, "optim.weight_decay": 0, "optim.beta1": 0, "optim.beta2": 0,
+    "optim.momentum": 0, "optim.warmup": 0, "optim.clip": 0,
+    "train.length": 1, "train.tokens": 1, "train.batch_tokens": 1, "train.dropout": 0, "train.micro_tokens": 0,
+    "train.threads": 0, "train.validate_tokens": 1, "train.checkpoint_seconds": 0,
+    "eval.stride": 1, "eval.block": 1, "eval.targets": 1, "eval.min_context": 1, "seed": 0,
+}  # fmt: skip
+_BELOW_ONE = ("optim.beta1", "optim.beta2", "optim.momentum", "train.dropout")
+_ONE_OF = {
+    "model.norm": ("rmsnorm", "layernorm"),
+    "model.activation": ("swiglu", "relu"),
+    "optim.method": ("muon", "adamw"),
+    "optim.schedule": ("linear", "cosine"),
+    "train.precision": ("auto", "fp32", "bf16"),
+    "train.compile": ("auto", "on", "off"),
+    "eval.protocol": ("nonoverlapping", "sliding", "same-targets"),
+    "eval.split": ("train", "validation", "test"),
+}
+
+
+def check(config: Config) -> None:
+    """Refuse, with a `UserError`, a config that could not be trained or evaluated."""
+    settings = {"seed": config.seed, "device": config.device}
+    for group in GROUPS:
+        value = getattr(config, group)
+        settings |= {
+            f"{group}.{key}": entry for key, entry in (value if isinstance(value, dict) else asdict(value)).items()
+        }
+    for key, least in _AT_LEAST.items():
+        # `not >=` also refuses nan.
+        if settings[key] is not None and not settings[key] >= least:
+            raise UserError(f"{key}={settings[key]} must be {least} or more.")
+    for key in _BELOW_ONE:
+        if not settings[key] < 1:
+            raise UserError(f"{key}={settings[key]} must be below 1.")
+    for key, allowed in _ONE_OF.items():
+        if settings[key] not in allowed:
+            raise unknown(key, settings[key], allowed)
+    for length in config.eval.lengths:
+        if length < 1:
+            raise UserError(
+                f"eval.lengths: {length} is not a positive whole number.", "Write for example --lengths 512,1024."
+            )
+    if not config.device.startswith("cuda:") and config.device not in ("auto", "cpu", "cuda", "mps"):
+        raise unknown("device", config.device, ("auto", "cpu", "cuda", "cuda:0", "mps"))
+
+    model, train = config.model, config.train
+    if model.width % model.heads:
+        near = min((n for n in range(1, model.width + 1) if model.width % n == 0), key=lambda n: abs(n - model.heads))
+        raise UserError(
+            f"model.heads={model.heads} does not divide model.width={model.width}.", f"model.heads={near} does."
+        )
+    for key in ("batch_tokens", "micro_tokens"):
+        tokens = getattr(train, key)
+        if tokens % train.length:
+            below = tokens - tokens % train.length
+            nearest = " or ".join(str(n) for n in (below, below + train.length) if n)
+            raise UserError(
+                f"train.{key}={tokens} is not a whole number of windows of train.length={train.length}.",
+                f"Write train.{key}={nearest}.",
+            )
+    if train.tokens < train.batch_tokens:
+        raise UserError(f"train.tokens={train.tokens} is less than one batch, train.batch_tokens={train.batch_tokens}.")
+    _build_encoding(config)
+
+
+def _build_encoding(config: Config) -> None:
+    """The class itself knows which parameters it takes and which model it fits."""
+    import torch
+
+    from posbench import encodings
+    from posbench.encodings.base import Shape
+
+    if "class" not in config.encoding:
+        raise UserError(
+            f"encoding={config.encoding.get('name')} names no class.", f"encoding: {', '.join(choices('encoding'))}"
+        )
+    shape = Shape(config.model.layers, config.model.width, config.model.heads, config.train.length)
+    with torch.random.fork_rng(devices=[]):
+        encodings.build(config.encoding, shape)
+
+
+# --- What a run is ---------------------------------------------------------------------------------------------------
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """The whole config as plain data, for run.json and config.yaml."""
+    return asdict(config)
+
+
+def from_dict(stored: Mapping[str, Any]) -> Config:
+    """The config of a stored run. What an older posbench did not store has its default; `UserError` for anything odd.
+
+    (Whoever reads a run holds the identity of the result against the stored one.)
+    """
+    from omegaconf import OmegaConf
+
+    schema = OmegaConf.structured(Config)
+    missing = [group for group in GROUPS if group not in stored]
+    if missing:
+        raise UserError(f"The stored config has no '{missing[0]}'.")
+    try:
+        config = OmegaConf.to_object(OmegaConf.merge(schema, dict(stored)))
+    except Exception as error:
+        raise UserError("The stored config cannot be read.", str(explain(error) or error).splitlines()[0]) from error
+    assert isinstance(config, Config)
+    return config
+
+
+def label(encoding: Mapping[str, Any]) -> str:
+    """An encoding's name in tables: "rope", or with what a wrapper holds, "randomized(alibi)"."""
+    inner = encoding.get("inner")
+    if inner is None:
+        return str(encoding["name"])
+    return f"{encoding['name']}({label(inner) if isinstance(inner, Mapping) else inner})"
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """What decides the weights, in plain data: the name and hash of a run are made from it.
+
+    A setting at its default is left out, so that a new setting renames no run. An encoding is its class and the
+    parameters that differ from the defaults of its signature, and the SHA-256 of its source unless posbench ships it.
+    """
+    found: dict[str, Any] = {"format": FORMAT, "seed": config.seed, "encoding": _encoding_identity(config.encoding)}
+    for group in ("model", "optim", "train"):
+        value = getattr(config, group)
+        changed = {key: entry for key, entry in asdict(value).items() if entry != getattr(type(value), key)}
+        found[group] = {key: entry for key, entry in changed.items() if key not in _INERT[group]}
+    for group in ("data", "tokenizer"):
+        found[group] = {key: entry for key, entry in getattr(config, group).items() if key not in _INERT[group]}
+    return found
+
+
+def _encoding_identity(encoding: Mapping[str, Any]) -> dict[str, Any]:
+    from posbench import encodings
+
+    cls = encodings.find_class(encoding["class"])
+    found: dict[str, Any] = {"class": encoding["class"]}
+    if not cls.__module__.startswith("posbench."):
+        source = Path(inspect.getsourcefile(cls) or "")
+        found = {"class": f"{source.name}:{cls.__name__}", "source": hashlib.sha256(source.read_bytes()).hexdigest()}
+    defaults = {name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()}
+    for key, value in encoding.items():
+        default = defaults.get(key, inspect.Parameter.empty)
+        if isinstance(default, float) and isinstance(value, int):
+            value = float(value)  # encoding.base=500000 and 500000.0 are one run
+        if key not in ("name", "class") and value != default:
+            found[key] = value
+    return found
+
+
+def hash8(identity: Mapping[str, Any]) -> str:
+    """The first 8 hex digits of the SHA-256 of an identity's JSON."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

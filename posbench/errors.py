@@ -7,7 +7,12 @@ its traceback. `explain` turns what Hydra and OmegaConf raise for a mistyped com
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omegaconf.errors import OmegaConfBaseException
 
 
 class UserError(Exception):
@@ -36,3 +41,79 @@ def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
     near = closest(word, names)
     question = f" Did you mean '{near}'?" if near else ""
     return UserError(f"There is no {kind} '{word}'.{question}", f"{kind}: {', '.join(names) or '(none)'}")
+
+
+def explain(error: BaseException) -> UserError | None:
+    """What Hydra or OmegaConf raised for a mistyped command line, as a `UserError`; None when it is no such thing."""
+    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        return unknown(group or "config", choice, error.options or ())
+    if isinstance(error, OverrideParseException):
+        return _unreadable(error.override)
+    if isinstance(error, OmegaConfBaseException):
+        return _bad_setting(error)
+    if not isinstance(error, HydraException):
+        return None
+    text = str(error)
+    if text.startswith("Ambiguous value for argument"):
+        return _several(text.split("'")[1])
+    if isinstance(cause := error.__cause__ or error.__context__, OmegaConfBaseException):
+        explained = _bad_setting(cause)
+        # "In 'model/mine': ConfigKeyError raised while composing config:": the fault is in a file, not in a word.
+        where = text.split(":")[0] + ": " if text.startswith("In '") else ""
+        return UserError(where + explained.message, explained.hint)
+    return UserError(text.splitlines()[0])
+
+
+def _unreadable(word: str) -> UserError:
+    """A word of the command line that Hydra's grammar cannot read."""
+    key, equals, value = word.partition("=")
+    if not equals or not re.fullmatch(r"[+~]{0,2}[\w./@:-]+", key):
+        return UserError(f"'{word}' is no setting.", "Write group=choice or group.setting=value, as in encoding=rope.")
+    if value[:1] in ("[", "{", "("):
+        return UserError(f"The list in {word} is cut short or not readable.", f"Quote it whole, as in '{key}=[1,2]'.")
+    return UserError(f"The value in {word} is not readable as it stands.", f"Quote it twice: '{key}=\"{value}\"'.")
+
+
+def _several(word: str) -> UserError:
+    """A comma list where one job was asked for."""
+    key, _, values = word.partition("=")
+    as_list = f"; for one setting that is a list write '{key}=[{values}]'" if "." in key else ""
+    return UserError(f"{word} gives several values.", f"Add -m to run one job for each{as_list}.")
+
+
+def _bad_setting(error: OmegaConfBaseException) -> UserError:
+    """A key that does not exist, or a value of the wrong kind."""
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue
+
+    key = error.full_key or str(error.key)
+    text = str(error).splitlines()[0]
+    if isinstance(error, MissingMandatoryValue):
+        return UserError(f"{key} must be given.", f"Write {key}=... on the command line.")
+    if isinstance(error, ConfigAttributeError | ConfigKeyError):
+        return no_setting(key, error.parent_node or {})
+    if "does not support deletion" in text:
+        return UserError(f"{key} cannot be taken away.", f"Write {key}=... to change it.")
+    return UserError(f"{key}: {text}")
+
+
+def no_setting(key: str, siblings: Mapping[Any, Any]) -> UserError:
+    """There is no setting `key` (dotted) beside those of the mapping `siblings`."""
+    group, _, word = key.rpartition(".")
+    names = sorted(str(name) for name in siblings if name != "hydra")
+    near = closest(word, names)
+    if near is not None:
+        near = f"{group}.{near}" if group else near
+    elif not group:
+        # `length=128` where `train.length=128` is meant.
+        below = [name for name in names if isinstance(siblings[name], Mapping)]
+        near = next((f"{name}.{word}" for name in below if word in siblings[name]), None)
+    question = f" Did you mean '{near}'?" if near else ""
+    return UserError(
+        f"There is no setting '{key}'.{question}", f"{group or 'settings'}: {', '.join(names) or '(none)'}"
+    )

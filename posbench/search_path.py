@@ -1,0 +1,50 @@
+"""Where the YAMLs are: the shipped folder and the user's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from posbench.errors import UserError
+
+
+def config_dir() -> Path:
+    """The folder of the shipped YAMLs: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "configs", package.parent / "configs"):
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise FileNotFoundError("posbench was installed without its configs folder")
+
+
+def user_dirs() -> list[Path]:
+    """The user's own config folders: POSBENCH_CONFIGS, separated as in PATH. `UserError` when one is missing."""
+    folders = [
+        Path(word).expanduser().resolve() for word in os.environ.get("POSBENCH_CONFIGS", "").split(os.pathsep) if word
+    ]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"There is no config folder {folder}.", "It is named in POSBENCH_CONFIGS or --config-dir.")
+    return folders
+
+
+@contextmanager
+def extra_dir(folder: str | None) -> Iterator[None]:
+    """Within it, `folder` is one of the user's config folders, for worker processes too."""
+    before = os.environ.get("POSBENCH_CONFIGS")
+    if folder is not None:
+        os.environ["POSBENCH_CONFIGS"] = os.pathsep.join([folder, before] if before else [folder])
+    try:
+        user_dirs()
+        yield
+    finally:
+        if folder is not None:
+            os.environ.pop("POSBENCH_CONFIGS")
+            os.environ.update({} if before is None else {"POSBENCH_CONFIGS": before})
+
+
+def choices(group: str) -> list[str]:
+    """The names a group can take, shipped and the user's own."""
+    return sorted({file.stem for folder in (config_dir(), *user_dirs()) for file in (folder / group).glob("*.yaml")})
