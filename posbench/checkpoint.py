@@ -1,0 +1,127 @@
+"""What a training needs to go on as if it had never stopped, in one safetensors file; and the finished weights.
+
+    checkpoint.safetensors   model.* and optim.* tensors, rng.* byte tensors, and one metadata key holding JSON
+    model.safetensors        the weights under their own names, and the same key
+
+One file is one rename, so a kill leaves the old checkpoint or the new one. One metadata key, since safetensors writes
+several in an order that changes from process to process, and equal weights must give equal bytes. No pickle is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from posbench import files
+from posbench.errors import UserError
+from posbench.optim import Optimizer
+
+KEY = "posbench"
+
+
+@dataclass
+class State:
+    """Every counter of a training."""
+
+    step: int = 0
+    """Updates made."""
+    epoch: int = 0
+    window: int = 0
+    """Windows of this epoch already read."""
+    read: int = 0
+    """Windows read in all: the number of the next one, which seeds what is drawn for it."""
+    loss: float | None = None
+    """Nats a token of the last batch."""
+    valid: float | None = None
+    """Nats a token of the last validation."""
+    seconds: float = 0.0
+    """Time spent training, over all resumes."""
+
+
+def save(path: Path, run_hash: str, state: State, model: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+    """Replace the checkpoint at `path`."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"optim.{name}": tensor for name, tensor in optimizer.tensors().items()}
+    tensors |= {f"rng.{name}": tensor for name, tensor in _rng(device).items()}
+    _write(path, tensors, {"kind": "checkpoint", "hash": run_hash, "state": asdict(state)})
+
+
+def load(path: Path, run_hash: str, model: nn.Module, optimizer: Optimizer, device: torch.device) -> State:
+    """Take up the checkpoint at `path`: weights, optimizer, random numbers; returns the counters.
+
+    Raises UserError naming the file when it is truncated, garbage, or another run's.
+    """
+    tensors, header = _read(path, "checkpoint", run_hash)
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optim": {}, "rng": {}}
+    for name, tensor in tensors.items():
+        part, rest = name.split(".", 1)
+        parts[part][rest] = tensor
+    _fill(path, model, parts["model"])
+    optimizer.load(parts["optim"])
+    torch.set_rng_state(parts["rng"]["cpu"].clone())
+    if device.type == "cuda" and "cuda" in parts["rng"]:
+        torch.cuda.set_rng_state(parts["rng"]["cuda"].clone(), device)
+    return State(**header["state"])
+
+
+def save_weights(path: Path, run_hash: str, step: int, model: nn.Module) -> None:
+    """Publish the weights after `step` updates. Equal weights of one run give equal bytes."""
+    _write(path, dict(model.state_dict()), {"kind": "weights", "hash": run_hash, "step": step})
+
+
+def load_weights(path: Path, run_hash: str, model: nn.Module) -> int:
+    """Fill `model` with the weights at `path`; returns the step they were saved at. UserError as in `load`."""
+    tensors, header = _read(path, "weights", run_hash)
+    _fill(path, model, tensors)
+    return header["step"]
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    metadata = {KEY: json.dumps(header, sort_keys=True)}
+    files.write_file(path, lambda temporary: save_file(whole, temporary, metadata))
+
+
+def _read(path: Path, kind: str, run_hash: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    hint = f"Remove {path.parent} to train the run again."
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+        header = json.loads(metadata[KEY]) if KEY in metadata else None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error}.", hint) from error
+    if not isinstance(header, dict) or header.get("kind") != kind:
+        raise UserError(f"{path} is a safetensors file, but no {kind} written by posbench.", hint)
+    if header["hash"] != run_hash:
+        raise UserError(f"{path} belongs to the run {header['hash']}, not to {run_hash}.", hint)
+    return tensors, header
+
+
+def _fill(path: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy `tensors` into the model, name by name."""
+    own = model.state_dict()
+    for name in sorted({*own, *tensors}):
+        here, there = own.get(name), tensors.get(name)
+        if here is None or there is None or here.shape != there.shape:
+            stored, built = ("nothing" if t is None else tuple(t.shape) for t in (there, here))
+            raise UserError(f"{path} does not fit its run: {name} is {stored} in the file and {built} in the model.")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def _rng(device: torch.device) -> dict[str, Tensor]:
+    """The states of the generators dropout draws from."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states

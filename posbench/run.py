@@ -1,0 +1,355 @@
+"""A run is one directory: its name, its record, its lock, its state.
+
+    <root>/<encoding>-L<length>-<model>-s<seed>-<hash8>/
+        run.json                 the record, written at step 0 and never again: config, identity, digests, decisions
+        config.yaml              the same config, to read
+        tokenizer.json           the tokenizer, so that a run can be evaluated without its corpus
+        status.json              how far it is, replaced at every checkpoint
+        metrics.jsonl, log.txt   one line a step; what was said
+        checkpoint.safetensors   while it trains
+        model.safetensors        once it is done
+        rows/                    what was evaluated
+
+Nothing here imports torch before weights are asked for, so that listing runs is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+import yaml
+
+from posbench import files
+from posbench.config import FORMAT, Config, from_dict, hash8, identity, label, to_dict
+from posbench.errors import UserError, closest
+
+if TYPE_CHECKING:
+    from posbench.data.tokenizer import Tokenizer
+    from posbench.model import Decoder
+
+RECORD_KEYS = ("hash", "identity", "config", "format", "ids_digest", "corpus", "tokenizer", "steps", "decisions")
+
+
+def root() -> Path:
+    """The folder of all runs: $POSBENCH_RUNS, or ./runs."""
+    return Path(os.environ.get("POSBENCH_RUNS") or "runs")
+
+
+def name(config: Config) -> str:
+    """The name of a config's run: what a reader looks for, then the hash of all that decides its weights."""
+    encoding = re.sub(r"[^A-Za-z0-9_.+]+", "-", label(config.encoding)).strip("-")
+    hashed = hash8(identity(config))
+    return f"{encoding}-L{config.train.length}-{config.model.name}-s{config.seed}-{hashed}"
+
+
+def directory(config: Config) -> Path:
+    """Where the run of a config lies, or will lie."""
+    return root() / name(config)
+
+
+def all_runs() -> list[Run]:
+    """Every run under the root by name, finished or not. A damaged one is among them, and says so when it is read."""
+    return [Run(file.parent) for file in sorted(root().glob("*/run.json"))]
+
+
+def find(word: str) -> Run:
+    """The run that `word` means: a path, a name, or the beginning of one run's name or hash.
+
+    Raises UserError when it means no run or several.
+    """
+    if word and (Path(word) / "run.json").is_file():
+        return Run(Path(word))
+    runs = all_runs()
+    hits = [run for run in runs if run.name == word]
+    if word and not hits:
+        hits = [run for run in runs if word in (run.name[: len(word)], run.hash[: len(word)])]
+    if len(hits) == 1:
+        return hits[0]
+    if hits:
+        raise UserError(
+            f"'{word}' is the beginning of {len(hits)} runs.", "run: " + ", ".join(run.name for run in hits)
+        )
+    if not runs:
+        raise UserError(
+            f"There is no run '{word}': {root()} holds none yet.", "Train one: posbench train encoding=rope"
+        )
+    near = closest(word, [run.name for run in runs])
+    question = f" Did you mean '{near}'?" if near else ""
+    raise UserError(f"There is no run '{word}' in {root()}.{question}", f"posbench runs lists all {len(runs)}.")
+
+
+@dataclass
+class Run:
+    """One trained or half-trained model. Every reader gives a UserError that names the file when it is damaged."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        # Resolved, so that a run found as "." still has its name.
+        self.path = Path(self.path).resolve()
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def hash(self) -> str:
+        """Eight hex digits, from the folder's name: a damaged run has one too."""
+        return self.name.rsplit("-", 1)[-1]
+
+    @property
+    def rows_dir(self) -> Path:
+        return self.path / "rows"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def started(self) -> bool:
+        """True from the moment the record of step 0 is on disk."""
+        return (self.path / "run.json").is_file()
+
+    @property
+    def done(self) -> bool:
+        return self.status()["state"] == "done"
+
+    # What is stored -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """run.json: what was decided at step 0."""
+        record = _read_json(self.path / "run.json")
+        missing = [key for key in RECORD_KEYS if key not in record]
+        if missing:
+            raise _damaged(self.path / "run.json", f"it has no {', '.join(missing)}")
+        return record
+
+    @cached_property
+    def config(self) -> Config:
+        """The config of step 0, never completed from today's defaults.
+
+        Raises UserError when the stored config no longer gives the stored hash: a field was changed or lost, or the
+        source file of an encoding that is not posbench's own was edited.
+        """
+        record, file = self.record, self.path / "run.json"
+        if record["format"] != FORMAT:
+            raise UserError(
+                f"{self.name} was trained by format {record['format']} of posbench, and this is format {FORMAT}.",
+                "The same config gives other weights now. Train it again, or use that version.",
+            )
+        try:
+            config = from_dict(record["config"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(file, f"its config cannot be read: {error}") from error
+        hashed = hash8(identity(config))
+        if hashed != record["hash"]:
+            raise UserError(
+                f"The config of {self.name} gives the hash {hashed}, where {record['hash']} is stored.",
+                f"{file} or the source of its encoding was changed after the training.",
+            )
+        return config
+
+    def status(self) -> dict[str, Any]:
+        """Where the run stands: state (new, running, stopped, interrupted, failed, done), step, steps, tokens, epochs,
+        loss and valid (nats a token), reason, seconds.
+
+        A run that says "running" while its process is gone was killed: its state is "stopped".
+        """
+        file = self.path / "status.json"
+        if not file.is_file():
+            return {"state": "new", "step": 0}
+        status = _read_json(file)
+        if not isinstance(status.get("state"), str) or not isinstance(status.get("step"), int):
+            raise _damaged(file, "it names no state and step")
+        if status["state"] == "done" and not self.weights.is_file():
+            raise UserError(f"{self.name} is marked done, but {self.weights} is missing.", _REMOVE)
+        if status["state"] == "running" and _gone(status):
+            status["state"] = "stopped"
+        return status
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl: step, tokens, loss, lr, norm, rate, seconds; or step, tokens, valid."""
+        return _lines(self.path / "metrics.jsonl")
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer the run was trained with."""
+        from posbench.data.tokenizer import Tokenizer
+
+        return Tokenizer.load(self.path / "tokenizer.json")
+
+    def model(self) -> Decoder:
+        """The trained decoder, in eval mode on the CPU. Encoding, sizes and base are the stored ones."""
+        from posbench import checkpoint, model
+
+        if not self.weights.is_file():
+            status = self.status()
+            raise UserError(
+                f"{self.name} is not finished: {status['state']} at step {status['step']}.",
+                "Give the command that started it again (posbench show says which).",
+            )
+        decoder = model.build(self.config, self.record["tokenizer"]["vocab_size"])
+        checkpoint.load_weights(self.weights, self.record["hash"], decoder)
+        return decoder.eval()
+
+    # What a training writes ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run. Raises UserError at once when another process holds it; a killed process holds nothing."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except filelock.Timeout as error:
+            raise UserError(
+                f"{self.name} is being trained by another process.", "posbench runs shows how far it is."
+            ) from error
+        try:
+            # What a write that was killed left behind; under the lock nobody else is writing here.
+            for left_over in self.path.glob(".*.tmp"):
+                left_over.unlink()
+            yield
+        finally:
+            lock.release()
+
+    def begin(self, config: Config, tokenizer: Tokenizer, record: Mapping[str, Any]) -> None:
+        """Write the record of step 0. run.json comes last: where it stands, all of it stands."""
+        who = identity(config)
+        tokenizer.save(self.path / "tokenizer.json")
+        plain = to_dict(config)
+        files.write_bytes(self.path / "config.yaml", yaml.safe_dump(plain, sort_keys=False).encode())
+        self.record = {**record, "format": FORMAT, "hash": hash8(who), "identity": who, "config": plain}
+        files.write_json(self.path / "run.json", self.record)
+
+    def refuse_other(self, config: Config, ids_digest: str) -> None:
+        """Raise UserError when what is stored here is not the run of `config` on the ids of `ids_digest`.
+
+        Such a run is neither continued nor counted as done.
+        """
+        stored, asked = self.config, identity(config)
+        if self.record["identity"] != asked or identity(stored) != asked:
+            there, here = _flat(self.record["identity"]), _flat(asked)
+            key = next((k for k in sorted({*there, *here}) if there.get(k) != here.get(k)), "its identity")
+            raise UserError(
+                f"{self.path} holds another run: {key} is {there.get(key)} there, and {here.get(key)} was asked for.",
+                _REMOVE,
+            )
+        if self.record["ids_digest"] != ids_digest:
+            raise UserError(
+                f"{self.name} was trained on ids with the digest {self.record['ids_digest'][:12]}, and the text now "
+                f"gives {ids_digest[:12]}.",
+                "The text or its tokenizer has changed. " + _REMOVE,
+            )
+
+    def write_status(self, state: str, **fields: Any) -> None:
+        files.write_json(
+            self.path / "status.json",
+            {**fields, "state": state, "pid": os.getpid(), "host": socket.gethostname(), "time": _now()},
+        )
+
+    def open_metrics(self, step: int) -> Metrics:
+        """metrics.jsonl, cut to the lines up to `step` and open for more."""
+        return Metrics(self.path / "metrics.jsonl", step)
+
+    def log(self, text: str) -> None:
+        """Add a line to log.txt."""
+        with (self.path / "log.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{_now()} {text}\n")
+
+
+class Metrics:
+    """A file of JSON lines that only grows, after what lies past the checkpoint's step was cut off."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = [line for line in _lines(path) if line["step"] <= step]
+        files.write_bytes(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        self.file = path.open("a", encoding="utf-8")
+
+    def add(self, **fields: Any) -> None:
+        self.file.write(json.dumps(fields) + "\n")
+        self.file.flush()
+
+    def __enter__(self) -> Metrics:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+_REMOVE = "Remove the folder to train it again."
+
+
+def _damaged(file: Path, why: str) -> UserError:
+    return UserError(f"{file} is damaged: {why}.", _REMOVE)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_bytes())
+    except FileNotFoundError as error:
+        raise UserError(f"{file.parent} holds no run: there is no {file.name} in it.") from error
+    except (OSError, ValueError) as error:
+        raise _damaged(file, str(error)) from error
+    if not isinstance(value, dict):
+        raise _damaged(file, "it is no JSON object")
+    return value
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines; a last line that was torn by a kill is left out.
+
+    Raises UserError when any other line cannot be read.
+    """
+    if not file.is_file():
+        return []
+    *whole, torn = file.read_bytes().split(b"\n")
+    lines = []
+    for number, line in enumerate([*whole, torn] if torn else whole, start=1):
+        try:
+            value = json.loads(line)
+            lines.append({**value, "step": int(value["step"])})
+        except (ValueError, TypeError, KeyError) as error:
+            if number > len(whole):
+                break
+            raise _damaged(file, f"line {number} is no metric") from error
+    return lines
+
+
+def _gone(status: Mapping[str, Any]) -> bool:
+    """True when the process that wrote `status` ran on this machine and no longer does."""
+    if os.name != "posix" or status.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(status["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, entry in value.items():
+        flat |= _flat(entry, f"{prefix}{key}.") if isinstance(entry, Mapping) else {prefix + key: entry}
+    return flat
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
