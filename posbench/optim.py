@@ -92,7 +92,7 @@ class Optimizer:
     def __init__(self, model: nn.Module, settings: Optim, steps: int) -> None:
         self.settings, self.steps = settings, steps
         matrices, others = split(model)
-        self.names = {p: name for name, p in model.named_parameters()}
+        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
         betas = (settings.beta1, settings.beta2)
         rest = torch.optim.AdamW(others.values(), settings.lr, betas, weight_decay=0.0, fused=True)
         self.parts: list[torch.optim.Optimizer] = [rest]

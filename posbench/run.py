@@ -258,10 +258,12 @@ class Run:
             )
 
     def write_status(self, state: str, **fields: Any) -> None:
-        files.write_json(
-            self.path / "status.json",
-            {**fields, "state": state, "pid": os.getpid(), "host": socket.gethostname(), "time": _now()},
-        )
+        who = {"pid": os.getpid(), "host": socket.gethostname(), "time": _now()}
+        files.write_json(self.path / "status.json", {**fields, **who, "state": state})
+
+    def fail(self, reason: str) -> None:
+        """Mark the run failed at the step of its last checkpoint."""
+        self.write_status(**{**self.status(), "state": "failed", "reason": reason})
 
     def open_metrics(self, step: int) -> Metrics:
         """metrics.jsonl, cut to the lines up to `step` and open for more."""
@@ -336,7 +338,7 @@ def _gone(status: Mapping[str, Any]) -> bool:
     if os.name != "posix" or status.get("host") != socket.gethostname():
         return False
     try:
-        os.kill(int(status["pid"]), 0)
+        os.kill(status["pid"], 0)
     except ProcessLookupError:
         return True
     except PermissionError:

@@ -1,0 +1,257 @@
+"""The run directory: found by what a user types, refused when it is another run's, never trusted when damaged."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+
+from posbench import config as settings
+from posbench import run as runs
+from posbench.config import Config, Model, Train
+from posbench.errors import UserError
+from posbench.run import Run
+
+
+class OneFileTokenizer:
+    """All that `Run.begin` asks of a tokenizer."""
+
+    def save(self, path: Path) -> None:
+        path.write_text("{}")
+
+
+@pytest.fixture(autouse=True)
+def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
+
+
+def config(encoding: str = "rope", seed: int = 1, **own) -> Config:
+    return Config(
+        encoding=tiny.described(encoding, **own),
+        model=Model("toy", layers=1, width=16, heads=2, hidden=24),
+        data={"name": "sotu"},
+        tokenizer={"name": "bytes"},
+        train=Train(length=8, tokens=64, batch_tokens=16),
+        seed=seed,
+    )
+
+
+def begun(asked: Config, digest: str = "d" * 64) -> Run:
+    """A run whose record of step 0 was written."""
+    run = Run(runs.directory(asked))
+    record = {
+        "ids_digest": digest,
+        "corpus": {"name": "sotu", "fingerprint": "f"},
+        "tokenizer": {"fingerprint": "f", "vocab_size": 257},
+        "steps": 4,
+        "decisions": {},
+    }
+    with run.lock():
+        run.begin(asked, OneFileTokenizer(), record)
+    return Run(run.path)
+
+
+def test_a_name_says_what_was_trained_and_ends_in_the_hash():
+    asked = config()
+    name = runs.directory(asked).name
+    assert name == f"rope-L8-toy-s1-{settings.hash8(settings.identity(asked))}"
+
+
+def test_a_wrapper_is_named_without_brackets_that_a_shell_would_read():
+    asked = dataclasses.replace(config(), encoding=tiny.described("alibi") | {"inner": "rope"})
+    assert runs.name(asked).startswith("alibi-rope-L8-toy-s1-")
+
+
+def test_a_run_is_found_by_path_name_and_unique_beginnings(monkeypatch: pytest.MonkeyPatch):
+    rope, alibi = begun(config("rope")), begun(config("alibi"))
+    for word in (str(rope.path), rope.name, "rope", "r", rope.hash, rope.hash[:6]):
+        assert runs.find(word).path == rope.path
+    monkeypatch.chdir(alibi.path)
+    assert runs.find(".").name == alibi.name
+
+
+def test_a_whole_name_is_no_beginning_of_another():
+    """A run copied to a longer name does not make the shorter one ambiguous."""
+    rope = begun(config("rope"))
+    longer = rope.path.with_name(rope.name + "-copy")
+    longer.mkdir()
+    (longer / "run.json").write_bytes((rope.path / "run.json").read_bytes())
+    assert runs.find(rope.name).path == rope.path
+
+
+def test_an_ambiguous_beginning_names_the_runs_it_could_mean():
+    first, second = begun(config("rope")), begun(config("rope", seed=2))
+    with pytest.raises(UserError, match="'rope' is the beginning of 2 runs") as caught:
+        runs.find("rope")
+    assert first.name in str(caught.value)
+    assert second.name in str(caught.value)
+
+
+def test_an_unknown_run_is_answered_with_the_nearest_name():
+    rope = begun(config("rope"))
+    with pytest.raises(UserError, match=f"Did you mean '{rope.name}'"):
+        runs.find(rope.name.replace("rope", "roep"))
+    with pytest.raises(UserError, match="There is no run ''"):
+        runs.find("")
+
+
+def test_before_the_first_run_find_says_how_to_train_one():
+    with pytest.raises(UserError, match="holds none yet") as caught:
+        runs.find("rope")
+    assert "posbench train" in (caught.value.hint or "")
+
+
+def test_runs_lie_under_the_environment_variable_or_in_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert runs.root() == tmp_path / "runs"
+    monkeypatch.delenv("POSBENCH_RUNS")
+    assert runs.root() == Path("runs")
+
+
+def test_the_stored_config_is_read_back_whole():
+    """CKPT-3: what is evaluated is what was trained, a base that is no default included."""
+    asked = config("rope", base=500000.0)
+    assert begun(asked).config == asked
+
+
+def test_a_field_that_the_record_lost_stops_the_reader():
+    """CKPT-3: a lost base must not fall back to 10,000."""
+    run = begun(config("rope", base=500000.0))
+    record = json.loads((run.path / "run.json").read_text())
+    del record["config"]["encoding"]["base"]
+    (run.path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=f"gives the hash .*, where {run.hash} is stored"):
+        _ = Run(run.path).config
+
+
+def test_an_inert_setting_that_an_older_record_lacks_changes_nothing():
+    run = begun(config())
+    record = json.loads((run.path / "run.json").read_text())
+    del record["config"]["train"]["checkpoint_seconds"]
+    (run.path / "run.json").write_text(json.dumps(record))
+    assert Run(run.path).config == config()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"hash": "ab"}', "\x00\x01"])
+def test_a_damaged_record_is_named(content: str):
+    run = begun(config())
+    (run.path / "run.json").write_text(content)
+    with pytest.raises(UserError, match=r"run\.json is damaged"):
+        _ = Run(run.path).record
+    assert [found.name for found in runs.all_runs()] == [run.name]
+
+
+@pytest.mark.parametrize("content", ["", '{"state": "done"', '{"state": 3, "step": 1}'])
+def test_a_damaged_status_is_named_and_no_run_counts_as_done_by_it(content: str):
+    run = begun(config())
+    (run.path / "status.json").write_text(content)
+    with pytest.raises(UserError, match=r"status\.json is damaged"):
+        _ = run.done
+
+
+def test_a_run_marked_done_without_weights_is_refused():
+    run = begun(config())
+    run.write_status("done", step=4)
+    with pytest.raises(UserError, match=r"model\.safetensors is missing"):
+        run.status()
+
+
+def test_an_unfinished_run_gives_no_model():
+    run = begun(config())
+    run.write_status("running", step=2)
+    with pytest.raises(UserError, match="is not finished: running at step 2"):
+        run.model()
+
+
+def test_a_run_whose_process_is_gone_is_stopped():
+    """A killed process cannot say so itself. Process ids end below 2^22 on Linux: this one is nobody's."""
+    run = begun(config())
+    run.write_status("running", step=1)
+    assert run.status()["state"] == "running"
+    status = json.loads((run.path / "status.json").read_text())
+    (run.path / "status.json").write_text(json.dumps({**status, "pid": 2**22 + 1}))
+    assert run.status()["state"] == "stopped"
+    elsewhere = {**status, "pid": 2**22 + 1, "host": socket.gethostname() + "-other"}
+    (run.path / "status.json").write_text(json.dumps(elsewhere))
+    assert run.status()["state"] == "running"
+
+
+def test_a_failure_keeps_the_progress_and_adds_the_reason():
+    run = begun(config())
+    run.write_status("running", step=3, loss=5.0)
+    run.fail("the disk is full")
+    status = run.status()
+    assert (status["state"], status["step"], status["loss"]) == ("failed", 3, 5.0)
+    assert status["reason"] == "the disk is full"
+
+
+def test_a_run_of_another_text_is_refused():
+    run = begun(config(), digest="a" * 64)
+    run.refuse_other(config(), "a" * 64)
+    with pytest.raises(UserError, match="digest aaaaaaaaaaaa, and the text now gives bbbbbbbbbbbb"):
+        run.refuse_other(config(), "b" * 64)
+
+
+def test_a_run_of_another_config_is_refused_and_the_first_difference_named():
+    """It can only lie there by hand: the hash is in the name."""
+    run = begun(config("rope", base=500000.0))
+    with pytest.raises(UserError, match=r"encoding\.base is 500000\.0 there, and None was asked for"):
+        run.refuse_other(config("rope"), "d" * 64)
+
+
+def test_a_run_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch):
+    run = begun(config())
+    monkeypatch.setattr(settings, "FORMAT", 2)
+    monkeypatch.setattr(runs, "FORMAT", 2)
+    assert runs.directory(config()) != run.path
+    with pytest.raises(UserError, match="was trained by format 1 of posbench, and this is format 2"):
+        run.refuse_other(config(), "d" * 64)
+
+
+def test_one_holder_at_a_time():
+    run = begun(config())
+    with run.lock(), pytest.raises(UserError, match="is being trained by another process"), Run(run.path).lock():
+        pass
+    with run.lock():
+        pass
+
+
+def test_what_a_killed_write_left_is_cleared_and_nothing_else():
+    run = begun(config())
+    torn = run.path / ".checkpoint.safetensors.abc123.tmp"
+    torn.write_bytes(b"half")
+    before = {file.name for file in run.path.iterdir()} - {torn.name}
+    with run.lock():
+        assert {file.name for file in run.path.iterdir()} == before
+
+
+def test_metrics_lose_a_torn_last_line_and_what_lies_past_the_checkpoint():
+    """A run killed at step 4 with a checkpoint of step 2 goes on at 3: the lines of 3 and 4 would stand twice."""
+    run = begun(config())
+    lines = [{"step": step, "loss": float(step)} for step in (1, 2, 3, 4)]
+    file = run.path / "metrics.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 5, "lo')
+    assert run.metrics() == lines
+    with run.open_metrics(step=2) as metrics:
+        metrics.add(step=3, loss=3.5)
+    assert run.metrics() == [*lines[:2], {"step": 3, "loss": 3.5}]
+    assert file.read_bytes().endswith(b"}\n")
+
+
+def test_a_damaged_line_of_metrics_is_named():
+    run = begun(config())
+    (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 3}\n')
+    with pytest.raises(UserError, match="line 2 is no metric"):
+        run.metrics()
+
+
+@pytest.mark.process
+def test_listing_runs_loads_no_torch():
+    """`posbench runs` answers at once."""
+    code = "import sys, posbench.run as r; r.all_runs(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
