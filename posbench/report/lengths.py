@@ -1,0 +1,219 @@
+"""The table of a comparison: encodings down, window lengths across, from rows alone.
+
+One table a part: perplexity, its ratio to the value at the training length, bits per byte gained over `none`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from posbench.records import Row
+from posbench.report.parts import SHARED, Line, Part, parts, shape_text
+from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
+
+
+def length_tables(rows: Iterable[Row]) -> list[Table]:
+    """One table a part; when there are several, each says which it is and the first why."""
+    found = parts(rows)
+    tables = [_table(part) for part in found]
+    if len(tables) > 1:
+        for number, one in enumerate(tables, start=1):
+            one.title = f"{one.title} (part {number} of {len(tables)})"
+        differing = [name for key, name in SHARED.items() if len({part.shared[key] for part in found}) > 1]
+        tables[0].notes.append(
+            f"In {len(tables)} parts, because the rows differ in {_and(differing)}: numbers of two parts do not "
+            "compare."
+        )
+    return tables
+
+
+def _table(part: Part) -> Table:
+    """Up to three sections over the same columns, all written from the records that csv and json give."""
+    columns = [Column("encoding", "encoding", right=False), Column("train_length", "L"), Column("seeds", "seeds")]
+    columns += [Column(str(length), f"{length:,}") for length in part.lengths]
+    columns.append(Column("targets", "targets"))
+    records = {
+        (id(line), length): _record(line, length, _none_like(line, part))
+        for line in [*part.lines, *part.references]
+        for length in part.lengths
+        if length in line.rows
+    }
+    reasons = _Reasons()
+
+    def section(title: str, lines: Sequence[Line], text: Callable[[Line, dict[str, Any]], str]) -> Section:
+        rows = []
+        for line in lines:
+            found = [records.get((id(line), length)) for length in part.lengths]
+            cells = [Cell(None, "- ") if record is None else _starred(record, text(line, record)) for record in found]
+            rows.append([*_head(line), *cells, cell(line.one.targets)])
+        return Section(title, rows)
+
+    def value(line: Line, record: dict[str, Any]) -> str:
+        return _value_text(line, record, reasons)
+
+    sections = [section("Perplexity", part.lines, value)]
+    if part.references:
+        sections.append(section("", part.references, value))
+    if any(record["ratio"] is not None and record["ratio"] != 1 for record in records.values()):
+        sections.append(section("Ratio to the value at L", part.lines, _ratio_text))
+    if any(record["gain_bits_per_byte"] is not None for record in records.values()):
+        title = "Bits per byte gained over `none` at the same length, trained alike"
+        sections.append(section(title, part.lines, _gain_text))
+    return Table(_title(part), columns, sections, [*_notes(part), *reasons.notes()], list(records.values()))
+
+
+def _record(line: Line, length: int, none: Line | None) -> dict[str, Any]:
+    """One line and length, unrounded."""
+    row = line.rows[length][0]
+    loss, perplexity, ratio = line.loss(length), line.perplexity(length), line.ratio(length)
+    bits = line.bits_per_byte(length)
+    base = none.bits_per_byte(length) if none else None
+    one_seed = loss is not None and loss.seeds == 1
+    return {
+        "encoding": row.encoding,
+        "label": line.label,
+        "kind": row.kind,
+        "train_length": row.train_length,
+        "length": length,
+        "protocol": row.protocol,
+        "stride": row.stride,
+        "block": row.block,
+        "min_context": row.min_context,
+        "corpus": row.corpus,
+        "tokenizer": row.tokenizer,
+        "split": row.split,
+        "targets_digest": row.targets_digest,
+        "targets": row.targets,
+        "documents": row.documents,
+        "seeds": loss.seeds if loss and row.kind == "run" else None,
+        "status": "ok" if loss else "n/a",
+        "reason": None if loss else row.reason,
+        "loss": loss and loss.value,
+        "loss_standard_error": loss.error if loss and one_seed else None,
+        "loss_seed_deviation": loss.error if loss and not one_seed else None,
+        "perplexity": perplexity and perplexity.value,
+        "perplexity_error": perplexity and perplexity.error,
+        "ratio": ratio and ratio.value,
+        "ratio_error": ratio and ratio.error,
+        "bits_per_byte": bits,
+        "gain_bits_per_byte": base - bits if base is not None and bits is not None else None,
+        "undertrained": line.undertrained,
+        "model": row.model,
+        "heads": row.heads,
+        "head_dim": row.head_dim,
+        "train_tokens": row.train_tokens,
+        "dtype": row.dtype,
+        "runs": [one.run for one in line.rows[length]],
+    }
+
+
+def _none_like(line: Line, part: Part) -> Line | None:
+    """The line of `none` that was trained like `line`."""
+    like = (line.one.kind, line.one.setup, line.one.dtype)
+    return next(
+        (
+            one
+            for one in part.lines
+            if one is not line and one.one.encoding == "none" and (one.one.kind, one.one.setup, one.one.dtype) == like
+        ),
+        None,
+    )
+
+
+def _head(line: Line) -> list[Cell]:
+    label = line.label + (" †" if line.undertrained else "")
+    if line.one.kind == "reference":
+        return [cell(label), EMPTY, EMPTY]
+    return [cell(label), cell(line.train_length), cell(line.seeds)]
+
+
+def _starred(record: dict[str, Any], text: str) -> Cell:
+    """The star marks the training length; a space where none stands keeps the digits below each other."""
+    star = "*" if record["length"] == record["train_length"] else " "
+    return Cell(text, text and text + star)
+
+
+class _Reasons:
+    """Letters for the reasons of n/a cells, in the order in which they come up."""
+
+    def __init__(self) -> None:
+        self.letters: dict[str, str] = {}
+
+    def mark(self, reason: str) -> str:
+        return self.letters.setdefault(reason, chr(ord("a") + len(self.letters)))
+
+    def notes(self) -> list[str]:
+        return [f"n/a ({letter}): {reason}" for reason, letter in self.letters.items()]
+
+
+def _value_text(line: Line, record: dict[str, Any], reasons: _Reasons) -> str:
+    if record["perplexity"] is None:
+        return f"n/a ({reasons.mark(record['reason'])})"
+    text = perplexity_text(record["perplexity"], record["perplexity_error"])
+    return text if record["seeds"] in (None, line.seeds) else f"{text} of {record['seeds']}"
+
+
+def _ratio_text(line: Line, record: dict[str, Any]) -> str:
+    return "" if record["ratio"] is None else ratio_text(record["ratio"], record["ratio_error"])
+
+
+def _gain_text(line: Line, record: dict[str, Any]) -> str:
+    return "" if record["gain_bits_per_byte"] is None else f"{record['gain_bits_per_byte']:+.3f}"
+
+
+def _title(part: Part) -> str:
+    row, shared = part.one, part.shared
+    settings = {"stride": shared["stride"], "block": shared["block"], "minimal context": shared["min_context"]}
+    how = "".join(f", {name} {value}" for name, value in settings.items() if value is not None)
+    return f"{row.protocol}{how}: {row.split} split of {row.corpus}, tokenizer {row.tokenizer} ({row.vocab_size:,})"
+
+
+def _notes(part: Part) -> list[str]:
+    notes = []
+    if part.lines:
+        notes.append(
+            "* at the training length L. ± is the standard error over the text for one seed, the standard deviation "
+            "over seeds for more; one seed says nothing about another."
+        )
+    shapes = sorted({shape_text(line.one) for line in part.lines})
+    if len(shapes) == 1:
+        row = part.lines[0].one
+        notes.append(f"Model {row.model}, heads x head width {row.heads} x {row.head_dim}.")
+    elif shapes:
+        notes.append("Models of different size: in brackets model, heads x head width.")
+    measured = [
+        row for line in [*part.lines, *part.references] for length in part.lengths for row in line.measured(length)
+    ]
+    if measured:
+        documents = measured[0].documents
+        notes.append(
+            f"{measured[0].targets:,} targets of {documents} document{'s' * (documents != 1)} at every length."
+        )
+    if part.shared["protocol"] == "nonoverlapping" and len(part.lengths) > 1:
+        notes.append(
+            "Longer windows leave fewer targets early in a window, so perplexity falls with the length for any model; "
+            "same-targets is free of that."
+        )
+    if any(line.undertrained for line in part.lines):
+        notes.append("† undertrained: at L not below the bigram.")
+    if part.references:
+        notes.append("unigram, bigram: counted on the training split, no model.")
+    return notes
+
+
+def perplexity_text(value: float, error: float | None = None) -> str:
+    """Such as "43.40 ±0.52": two decimals, fewer when the number is large."""
+    if value >= 1e7:
+        return f"{value:.3g}"
+    digits = 2 if value < 1000 else 1 if value < 1e5 else 0
+    return f"{value:.{digits}f}" + ("" if error is None else f" ±{error:.{digits}f}")
+
+
+def ratio_text(value: float, error: float | None = None) -> str:
+    """Such as "0.977 ±0.004"."""
+    return f"{value:.3f}" + ("" if error is None else f" ±{error:.3f}")
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

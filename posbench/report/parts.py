@@ -1,0 +1,239 @@
+"""From rows to what may be compared.
+
+    rows -> parts    what was measured on the same targets in the same way; only such rows may share a table
+         -> lines    one recipe and its seeds, with its value at each length
+
+Lines are sorted by loss at the longest length, never by ratio: a model that uses no context keeps a ratio of 1.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics as stats
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from posbench.records import Row, digest
+from posbench.statistics import difference
+
+SHARED = {
+    "corpus_hash": "corpus",
+    "tokenizer_hash": "tokenizer",
+    "split": "split",
+    "protocol": "protocol",
+    "stride": "stride",
+    "block": "block",
+    "min_context": "minimal context",
+    "targets_digest": "set of targets",
+}
+"""What rows of one table have in common, and its name for a reader."""
+
+HALF = "half of each length"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number of a table: its value, its uncertainty in the same unit, and the seeds it is the mean of.
+
+    `error` is the text's standard error for one seed, the standard deviation over seeds for more.
+    """
+
+    value: float
+    error: float | None
+    seeds: int
+
+
+@dataclass
+class Line:
+    """The seeds of one recipe in one part: `rows[length]` holds one row a seed."""
+
+    label: str
+    one: Row
+    rows: dict[int, list[Row]]
+    undertrained: bool = False
+
+    @property
+    def train_length(self) -> int | None:
+        return self.one.train_length
+
+    @property
+    def seeds(self) -> int:
+        return max(len(rows) for rows in self.rows.values())
+
+    def measured(self, length: int) -> list[Row]:
+        return [row for row in self.rows.get(length, []) if row.status == "ok"]
+
+    def loss(self, length: int) -> Value | None:
+        """Nats a token at `length`; None where it was not measured."""
+        rows = self.measured(length)
+        return _mean([_number(row.loss) for row in rows], rows[0].standard_error) if rows else None
+
+    def perplexity(self, length: int) -> Value | None:
+        """exp of the mean loss; the uncertainty carried over to first order."""
+        loss = self.loss(length)
+        if loss is None:
+            return None
+        value = math.exp(loss.value)
+        return Value(value, None if loss.error is None else value * loss.error, loss.seeds)
+
+    def bits_per_byte(self, length: int) -> float | None:
+        values = [row.bits_per_byte for row in self.measured(length) if row.bits_per_byte is not None]
+        return stats.fmean(values) if values else None
+
+    def ratio(self, length: int) -> Value | None:
+        """Perplexity at `length` over the one at the training length."""
+        return None if self.train_length is None else ratio(self, length, self, self.train_length)
+
+
+@dataclass
+class Part:
+    """Rows measured on the same targets in the same way, as lines. References stand apart."""
+
+    shared: dict[str, Any]
+    lines: list[Line]
+    references: list[Line]
+    lengths: list[int]
+
+    @property
+    def one(self) -> Row:
+        return (self.lines or self.references)[0].one
+
+
+def ratio(line: Line, length: int, base: Line, base_length: int) -> Value | None:
+    """Perplexity of `line` at `length` over that of `base` at `base_length`, of equal seeds; None without such a pair.
+
+    Of one seed the error is that of the text, paired, and only where both values are of one checkpoint: what two single
+    runs differ by is no matter of the text alone.
+    """
+    theirs = {row.seed: row for row in base.measured(base_length)}
+    pairs = [(row, theirs[row.seed]) for row in line.measured(length) if row.seed in theirs]
+    if not pairs:
+        return None
+    row, other = pairs[0]
+    error = None
+    if line is base and row is not other and row.arrays_sha256 and other.arrays_sha256:
+        error = difference(row, other).standard_error
+    mean = _mean([_number(row.loss) - _number(other.loss) for row, other in pairs], error)
+    value = math.exp(mean.value)
+    return Value(value, None if mean.error is None else value * mean.error, mean.seeds)
+
+
+def parts(rows: Iterable[Row]) -> list[Part]:
+    """Rows sorted into parts, in the order in which they first come."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    empty = []
+    for row in {digest(row): row for row in rows}.values():
+        if row.targets:
+            groups.setdefault(tuple(getattr(row, key) for key in SHARED), []).append(row)
+        else:
+            empty.append(row)
+    for row in empty:
+        # No target is in every set: such an n/a row marks its cell wherever the rest agrees.
+        where = tuple(getattr(row, key) for key in SHARED)
+        fitting = [key for key in groups if key[:-1] == where[:-1]] or [where]
+        for key in fitting:
+            groups.setdefault(key, []).append(row)
+    groups = _join_halves(groups)
+    return [_part(dict(zip(SHARED, key, strict=True)), members) for key, members in groups.items()]
+
+
+def _join_halves(groups: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[Any, ...], list[Row]]:
+    """Sliding rows whose stride is half of their length belong together although their strides differ.
+
+    A part of one fixed stride stays where it holds more than rows of such a part.
+    """
+    stride = list(SHARED).index("stride")
+    halves: dict[tuple[Any, ...], list[Row]] = {}
+    for key, members in groups.items():
+        rows = [row for row in members if row.stride is not None and row.stride * 2 == row.length]
+        if rows:
+            halves.setdefault((*key[:stride], HALF, *key[stride + 1 :]), []).extend(rows)
+    halves = {key: rows for key, rows in halves.items() if len({row.length for row in rows}) > 1}
+    joined = {id(row) for rows in halves.values() for row in rows}
+    return {key: rows for key, rows in groups.items() if not {id(row) for row in rows} <= joined} | halves
+
+
+def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
+    grouped: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        recipe = row.recipe or row.run_hash
+        grouped.setdefault((row.kind, row.encoding, recipe, row.extension, row.dtype, row.step), []).append(row)
+    lines = [Line("", members[0], _by_length(members)) for members in grouped.values()]
+    lengths = sorted({row.length for row in rows})
+    part = Part(
+        shared,
+        [line for line in lines if line.one.kind == "run"],
+        [line for line in lines if line.one.kind == "reference"],
+        lengths,
+    )
+    _name(part.lines)
+    for line in part.references:
+        line.label = line.one.encoding
+    part.lines.sort(key=lambda line: _order(line, lengths))
+    part.references.sort(key=lambda line: _order(line, lengths))
+    bigram = next((line for line in part.references if line.one.encoding == "bigram"), None)
+    for line in part.lines:
+        ours = line.train_length and line.loss(line.train_length)
+        theirs = line.train_length and bigram and bigram.loss(line.train_length)
+        line.undertrained = bool(ours and theirs and ours.value >= theirs.value)
+    return part
+
+
+def _by_length(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.length, []).append(row)
+    return found
+
+
+def _order(line: Line, lengths: Sequence[int]) -> list[float]:
+    """Loss at the longest length first; where it is missing, after all that have one."""
+    losses = [line.loss(length) for length in reversed(lengths)]
+    return [math.inf if loss is None else loss.value for loss in losses]
+
+
+def _name(lines: Sequence[Line]) -> None:
+    """Give each line a label; lines of one encoding and training length also say in what they differ."""
+    shapes = {shape_text(line.one) for line in lines}
+    for line in lines:
+        row = line.one
+        line.label = row.encoding if row.extension is None else f"{row.encoding} + {row.extension}"
+        if len(shapes) > 1:
+            line.label += f" ({shape_text(row)})"
+    groups: dict[tuple[str, int | None], list[Line]] = {}
+    for line in lines:
+        groups.setdefault((line.label, line.train_length), []).append(line)
+    for twins in groups.values():
+        if len(twins) == 1:
+            continue
+        tells = {
+            "tokens": [f"{line.one.train_tokens or 0:,} tokens" for line in twins],
+            "text": [f"trained on {line.one.trained_on}" for line in twins],
+            "dtype": [line.one.dtype for line in twins],
+            "step": [f"step {line.one.step:,}" for line in twins],
+            "recipe": [line.one.run_hash[:8] for line in twins],
+        }
+        labels = [line.label for line in twins]
+        for texts in tells.values():
+            if len(set(labels)) == len(labels):
+                break
+            if len(set(texts)) > 1:
+                labels = [f"{label}, {text}" for label, text in zip(labels, texts, strict=True)]
+        for line, label in zip(twins, labels, strict=True):
+            line.label = label
+
+
+def shape_text(row: Row) -> str:
+    return f"{row.model}, {row.heads} x {row.head_dim}"
+
+
+def _mean(values: Sequence[float], text_error: float | None) -> Value:
+    if len(values) == 1:
+        return Value(values[0], text_error, 1)
+    return Value(stats.fmean(values), stats.stdev(values), len(values))
+
+
+def _number(value: float | None) -> float:
+    assert value is not None, "a row that is ok has a loss"
+    return value

@@ -1,0 +1,174 @@
+"""What Press, Smith & Lewis printed (arXiv 2108.12409v2), read from published.csv.
+
+Their perplexities are over the words of WikiText-103: next to ours only their ratios and the shape of the curve can be
+compared, never the values.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from posbench.report.lengths import perplexity_text, ratio_text
+from posbench.report.parts import Line, Part
+from posbench.report.tables import Cell, Column, Section, Table, cell
+
+SHOWN = {"alibi": ("Table 5", 128), "sinusoidal": ("Table 2", 512), "rope": ("Table 2", 512), "t5": ("Table 2", 512)}
+"""The paper's curve that stands beside one of ours, and the length it was trained at: 128 only for ALiBi."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One number of the paper, as a string with the digits it was printed with ("OOM" where it did not fit)."""
+
+    table: str
+    encoding: str
+    train_length: int
+    length: int
+    protocol: str
+    stride: int | None
+    text: str
+    source: str
+
+    @property
+    def perplexity(self) -> float | None:
+        return None if self.text == "OOM" else float(self.text)
+
+
+@functools.cache
+def printed() -> tuple[Printed, ...]:
+    """All of published.csv."""
+    with (Path(__file__).parent / "published.csv").open(encoding="utf-8", newline="") as lines:
+        return tuple(
+            Printed(
+                line["table"],
+                line["encoding"],
+                int(line["train_length"]),
+                int(line["length"]),
+                line["protocol"],
+                int(line["stride"]) if line["stride"] else None,
+                line["perplexity"],
+                line["source"],
+            )
+            for line in csv.DictReader(lines)
+        )
+
+
+def find(table: str, encoding: str, train_length: int, length: int) -> Printed:
+    """The number of one cell of the paper. Raises `KeyError` when it printed none."""
+    for entry in printed():
+        if (entry.table, entry.encoding, entry.train_length, entry.length) == (table, encoding, train_length, length):
+            return entry
+    raise KeyError(f"{table} of the paper has no {encoding} trained at {train_length} and read at {length}")
+
+
+def curve(table: str, encoding: str, train_length: int, multiples: Sequence[float]) -> dict[float, Printed]:
+    """For each multiple of the training length the paper's nearest one, where it lies within a quarter.
+
+    Table 2 has no whole multiples of 512 but 512, 1012, 1112, ...: 4 x is read at 2,512 (4.9 x), 32 x at 15,512.
+    """
+    entries = [
+        entry
+        for entry in printed()
+        if (entry.table, entry.encoding, entry.train_length) == (table, encoding, train_length)
+    ]
+    found: dict[float, Printed] = {}
+    for multiple in multiples:
+        wanted = multiple * train_length
+        nearest = min(entries, key=lambda entry: abs(entry.length - wanted), default=None)
+        if nearest and abs(nearest.length - wanted) <= wanted / 4:
+            found[multiple] = nearest
+    return found
+
+
+def beside(part: Part) -> Table | None:
+    """Our curves of a nonoverlapping part, each with the paper's below; None when it holds none the paper printed."""
+    lines = [line for line in part.lines if line.one.encoding in SHOWN]
+    lines.sort(key=lambda line: (list(SHOWN).index(line.one.encoding), line.train_length))
+    multiples = sorted({length / (line.train_length or 1) for line in lines for length in part.lengths})
+    multiples = [multiple for multiple in multiples if multiple >= 1]
+    if not lines:
+        return None
+    curves = []
+    for encoding, (name, train_length) in SHOWN.items():
+        ours = [line for line in lines if line.one.encoding == encoding]
+        curves += [_ours(line, multiples) for line in ours]
+        if ours:
+            curves.append(_theirs(name, encoding, train_length, multiples))
+    curves = [points for points in curves if points]
+    columns = [Column("encoding", "encoding", right=False), Column("from", "from", right=False), Column("L", "L")]
+    columns += [Column(f"{multiple:g}", f"{multiple:g} x") for multiple in multiples]
+
+    def section(title: str, key: str, text: Callable[[float], str]) -> Section:
+        rows = []
+        for points in curves:
+            head = [cell(points[0]["label"]), cell(points[0]["from"]), cell(points[0]["train_length"])]
+            found = {point["multiple"]: point for point in points}
+            for multiple in multiples:
+                point = found.get(multiple, {})
+                value = point.get(key)
+                shown = point.get("printed", "") if value is None else text(value)
+                true = point.get("length", 0) / points[0]["train_length"]
+                head.append(Cell(value, shown + (f" ({true:.3g} x)" if shown and true != multiple else "")))
+            rows.append(head)
+        return Section(title, rows)
+
+    return Table(
+        "Beside the paper: Press, Smith & Lewis 2022, https://arxiv.org/abs/2108.12409v2, nonoverlapping",
+        columns,
+        [
+            section("Ratio to the value at L", "ratio", ratio_text),
+            section("Perplexity", "perplexity", perplexity_text),
+        ],
+        [
+            "Only the ratios and the shape compare: the paper's perplexities are over the words of WikiText-103, "
+            "with a model of 247M parameters.",
+            "The paper trained ALiBi at 128 (Table 5). Of the others it printed such curves from L = 512 up (Table 2), "
+            "which are shown under the nearest multiple, the true one in brackets.",
+        ],
+        [point for points in curves for point in points],
+    )
+
+
+def _ours(line: Line, multiples: Sequence[float]) -> list[dict[str, Any]]:
+    train_length = line.train_length or 1
+    points = []
+    for multiple in multiples:
+        length = round(multiple * train_length)
+        perplexity, ratio = line.perplexity(length), line.ratio(length)
+        points.append(
+            {
+                "encoding": line.one.encoding,
+                "label": line.label,
+                "from": "these runs",
+                "train_length": train_length,
+                "multiple": multiple,
+                "length": length,
+                "perplexity": perplexity and perplexity.value,
+                "ratio": ratio and ratio.value,
+            }
+        )
+    return points
+
+
+def _theirs(name: str, encoding: str, train_length: int, multiples: Sequence[float]) -> list[dict[str, Any]]:
+    at_home = find(name, encoding, train_length, train_length).perplexity
+    assert at_home is not None
+    return [
+        {
+            "encoding": encoding,
+            "label": encoding,
+            "from": name,
+            "train_length": train_length,
+            "multiple": multiple,
+            "length": entry.length,
+            "perplexity": entry.perplexity,
+            "ratio": None if entry.perplexity is None else entry.perplexity / at_home,
+            "printed": entry.text,
+        }
+        for multiple, entry in curve(name, encoding, train_length, multiples).items()
+    ]

@@ -1,0 +1,107 @@
+"""The length table: every number with its uncertainty and count, every absence with its reason."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+from posbench.report.lengths import length_tables, perplexity_text, ratio_text
+from posbench.report.tables import render
+
+
+def line_of(text: str, label: str, which: int = 0) -> list[str]:
+    """The cells of the `which`-th printed row of a label."""
+    lines = [line for line in text.splitlines() if line.startswith(label + " ")]
+    return re.split(r"\s{2,}", lines[which].strip())
+
+
+def study(make, reference):
+    rows = [make(name, length, value) for name, values in STUDY.items() for length, value in values.items()]
+    rows += [
+        make("sinusoidal", 128, 60.0, train_length=256, setup="6f"),
+        make("sinusoidal", 256, 45.0, train_length=256, setup="6f"),
+    ]
+    return [*rows, *(reference("bigram", length, 68.0) for length in (128, 256))]
+
+
+STUDY = {
+    "none": {128: 60.0, 256: 61.0},
+    "learned": {128: 50.0, 256: None},
+    "alibi": {128: 43.4, 256: 42.4},
+}
+
+
+def test_the_training_length_is_marked_in_each_line(make, reference):
+    text = render(length_tables(study(make, reference)))
+    assert line_of(text, "alibi") == ["alibi", "128", "1", "43.40 ±0.43*", "42.40 ±0.42", "98,304"]
+    assert line_of(text, "sinusoidal") == ["sinusoidal", "256", "1", "60.00 ±0.60", "45.00 ±0.45*", "98,304"]
+
+
+def test_sections_are_perplexity_ratio_and_gain_over_none(make, reference):
+    """Bits per byte are loss / 2 here, so alibi gains ln(60 / 43.4) / 2 = 0.162 over none at 128."""
+    text = render(length_tables(study(make, reference)))
+    assert line_of(text, "alibi", 1) == ["alibi", "128", "1", "1.000*", "0.977", "98,304"]
+    gain = [f"{math.log(60 / 43.4) / 2:+.3f}*", f"{math.log(61 / 42.4) / 2:+.3f}"]
+    assert line_of(text, "alibi", 2) == ["alibi", "128", "1", *gain, "98,304"]
+
+
+def test_a_gain_is_only_over_none_trained_alike(make, reference):
+    (table,) = length_tables(study(make, reference))
+    gains = {(r["label"], r["train_length"]): r["gain_bits_per_byte"] for r in table.records if r["length"] == 128}
+    assert gains["sinusoidal", 256] is None
+    assert gains["none", 128] is None
+    assert gains["alibi", 128] > 0
+
+
+def test_an_absent_number_shows_its_reason_and_lets_the_table_stand(make):
+    rows = [make("learned", 128, 50.0), make("learned", 256, None, reason="learned has positions for 128 inputs")]
+    text = render(length_tables([*rows, make("rope", 128, 40.0)]))
+    assert line_of(text, "learned")[3:5] == ["50.00 ±0.50*", "n/a (a)"]
+    assert line_of(text, "rope")[3:5] == ["40.00 ±0.40*", "-"]
+    assert "n/a (a): learned has positions for 128 inputs" in text
+
+
+def test_references_stand_at_the_bottom_and_an_undertrained_run_is_marked(make, reference):
+    text = render(length_tables([make("rope", 128, 70.0), reference("bigram", 128, 68.0)]))
+    labels = [line.split("  ")[0] for line in text.splitlines() if "98,304" in line and "±" in line]
+    assert labels == ["rope †", "bigram"]
+    assert "† undertrained: at L not below the bigram." in text
+
+
+def test_every_table_says_heads_and_head_width(make):
+    assert "heads x head width 4 x 32" in render(length_tables([make("alibi", 128, 40.0)]))
+    two = [make("alibi", 128, 40.0), make("alibi", 128, 30.0, heads=8, head_dim=16, recipe="m")]
+    text = render(length_tables(two))
+    assert "nano, 4 x 32" in text
+    assert "nano, 8 x 16" in text
+
+
+def test_rows_of_different_targets_come_in_parts_with_the_reason(make):
+    tables = length_tables(
+        [make("rope", 128, 40.0), make("alibi", 128, 40.0, targets_digest="other", protocol="sliding")]
+    )
+    assert [table.title.endswith(f"(part {n} of 2)") for n, table in enumerate(tables, start=1)] == [True, True]
+    assert "differ in protocol and set of targets" in tables[0].notes[-1]
+
+
+def test_several_seeds_show_their_count_also_where_one_is_missing(make):
+    rows = [make("rope", 128, 40.0, seed=seed) for seed in (1, 2, 3)]
+    rows += [make("rope", 256, 44.0, seed=1), make("rope", 256, 44.0, seed=2)]
+    assert line_of(render(length_tables(rows)), "rope")[2:5] == ["3", "40.00 ±0.00*", "44.00 ±0.00 of 2"]
+
+
+def test_each_printed_number_is_a_rounding_of_the_one_in_the_json(make, reference):
+    tables = length_tables(study(make, reference))
+    text = render(tables)
+    for record in json.loads(render(tables, "json"))[0]["rows"]:
+        assert record["targets"] == 98_304
+        if record["perplexity"] is not None:
+            assert perplexity_text(record["perplexity"], record["perplexity_error"]) in text
+
+
+def test_large_perplexities_stay_readable():
+    assert perplexity_text(43.404, 0.5204) == "43.40 ±0.52"
+    assert perplexity_text(12345.67, 8.9) == "12345.7 ±8.9"
+    assert perplexity_text(1e9) == "1e+09"
+    assert ratio_text(0.9771, 0.0042) == "0.977 ±0.004"
