@@ -57,8 +57,8 @@ def find_class(where: str) -> type[Encoding]:
         module = _import(dotted, where)
     found = getattr(module, name, None)
     if found is None:
-        classes = [key for key, value in vars(module).items() if _is_encoding(value)]
-        raise unknown(f"class in {file or module.__name__}", name, classes)
+        prefix = where.removesuffix(name)
+        raise unknown("class", where, [prefix + key for key, value in vars(module).items() if _is_encoding(value)])
     if not _is_encoding(found):
         raise UserError(f"'{where}' is not an encoding.", "It must be a subclass of posbench.encodings.base.Encoding.")
     return found

@@ -1,0 +1,138 @@
+"""What is asked of every encoding of configs/encoding: a new file is held to it without an edit here."""
+
+import copy
+import doctest
+import importlib
+import inspect
+import pkgutil
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import CASES, FILES, SHAPE, attention, decoder, described, encoding, ids, logits
+
+from posbench import encodings
+
+
+def no_mask(case, x, weights):
+    """One layer of attention without a causal mask: (1, T, C) -> (1, T, C)."""
+    e = encoding(case).for_layer(0)
+    at = torch.arange(x.shape[1])[None]
+    x = encoding(case).embed(x, at)
+    q, k, v = ((x @ w).unflatten(2, (4, -1)).transpose(1, 2) for w in weights)
+    q, k = e.rotate(q, k, e.begin(at, x.shape[1]))
+    out = attention(e, q, k, v, at, at, e.state(x), mask=False)
+    return out.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_plain_attention_is_permutation_equivariant_and_an_encoding_ends_that(case):
+    """Attention(PX) = P Attention(X) exactly when nothing tells order; an encoding that leaves it so does nothing."""
+    generator = torch.Generator().manual_seed(0)
+    x, weights = torch.randn(1, 12, 32, generator=generator), torch.randn(3, 32, 32, generator=generator) * 32**-0.5
+    order = torch.randperm(12, generator=generator)
+    moved, out = no_mask(case, x[:, order], weights), no_mask(case, x, weights)[:, order]
+    assert torch.allclose(moved, out, atol=1e-5) == (not encoding(case).hooks)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_shift_invariance_it_claims_is_true(case):
+    """All positions 100 further on: the same logits when it says so, others when it does not."""
+    model, tokens = decoder(case), ids(24)
+    here = logits(model, tokens)
+    there = logits(model, tokens, positions=torch.arange(100, 124)[None])
+    assert torch.allclose(here, there, atol=1e-4) == model.encoding.shift_invariant
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_window_past_max_length_is_refused_and_one_up_to_it_is_not(case):
+    model = decoder(case, replace(SHAPE, train_length=16))
+    longest = model.encoding.max_length
+    assert logits(model, ids(longest or 40)).isfinite().all()
+    if longest is not None:
+        with pytest.raises(ValueError, match=str(longest)):
+            logits(model, ids(longest + 1))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_stored_tensor_depends_on_a_length_unless_the_longest_window_does(case):
+    """Weights trained at 64 load at 128, strictly; what is refused longer windows (learned) is the exception."""
+    stored = [
+        {n: t.shape for n, t in encoding(case, replace(SHAPE, train_length=L)).state_dict().items()} for L in (64, 128)
+    ]
+    assert (stored[0] == stored[1]) == (encoding(case).max_length is None)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_long_window_leaves_no_trace(case):
+    """Length 60, then 250, then 60 again: the same bits; and 250 first changes nothing (no table is kept)."""
+    model = decoder(case)
+    short, long = ids(60), ids(250)
+    first, after = logits(model, short), [logits(model, long), logits(model, short)]
+    assert torch.equal(first, after[1])
+    other = decoder(case)
+    assert torch.equal(logits(other, long), after[0])
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "bias" in encoding(case.values[0]).hooks])
+def test_a_bias_after_a_long_one_equals_a_fresh_one_and_is_zero_or_learned_at_the_diagonal(case):
+    used, fresh = encoding(case), encoding(case)
+    used.bias(torch.arange(4096))
+    assert torch.equal(used.bias(torch.arange(64)), fresh.bias(torch.arange(64)))
+    assert (used.bias(torch.tensor(0)) == 0).all() or list(used.parameters())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_models_in_one_process_do_not_share_anything(case):
+    """Another head count between two passes of one model: a table kept on the class would be the other's."""
+    model, tokens = decoder(case), ids(30)
+    before = logits(model, tokens)
+    logits(decoder(case, replace(SHAPE, width=64, heads=2)), tokens)
+    assert torch.equal(before, logits(model, tokens))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_positions_are_read_anew_at_every_pass(case):
+    """Same length at offsets 0 and 7, in turn and back: an encoding that tells absolute order tells the difference."""
+    model, tokens = decoder(case), ids(10)
+    at = [logits(model, tokens, positions=torch.arange(p, p + 10)[None]) for p in (0, 7, 0)]
+    assert torch.equal(at[0], at[2])
+    assert torch.allclose(at[0], at[1], atol=1e-4) == model.encoding.shift_invariant
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_copy_is_a_whole_one(case):
+    """Extensions change a copy: it must work alone and take the same weights."""
+    e = encoding(case)
+    twin = copy.deepcopy(e)
+    twin.load_state_dict(e.state_dict())
+    assert twin.hooks == e.hooks
+    assert twin.shape == e.shape
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_yaml_states_every_parameter_with_the_default_of_the_class(name):
+    """The YAML is what a user reads; the signature is what a caller from Python gets. They must say the same."""
+    own = {key: value for key, value in described(name).items() if key not in ("name", "class")}
+    signature = list(inspect.signature(encodings.find_class(described(name)["class"])).parameters.values())[1:]
+    assert own == {parameter.name: parameter.default for parameter in signature}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_its_docstring_says_what_it_does_and_where_it_differs_from_the_paper(name):
+    cls = encodings.find_class(described(name)["class"])
+    assert cls.__doc__ is not None
+    for word in ("Formula: ", "Paper: ", "Differences from the paper: ", "parameters", ">>> "):
+        assert word in cls.__doc__
+    built = encoding((name, {}))
+    assert built.paper.startswith("https://arxiv.org/abs/")
+    assert built.paper in cls.__doc__
+    assert built.acts_on
+
+
+@pytest.mark.parametrize("module", [m.name for m in pkgutil.iter_modules(encodings.__path__)])
+def test_its_worked_number_is_true(module):
+    """Doctests, so that no sentence with a number in it can rot."""
+    failed, tried = doctest.testmod(importlib.import_module(f"posbench.encodings.{module}"))
+    assert failed == 0
+    assert tried > 0 or module == "base"

@@ -1,0 +1,111 @@
+"""Small models of every encoding, and attention written down once more without any of posbench's kernels.
+
+`CASES` holds every YAML of configs/encoding with its defaults, and the options that change a formula; a new YAML is
+tested by every test that takes `CASES`, with no edit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from posbench import encodings
+from posbench.config import Model, config_dir
+from posbench.encodings.base import Encoding, Shape
+from posbench.model import Decoder
+
+FILES = {file.stem: file for file in sorted((config_dir() / "encoding").glob("*.yaml"))}
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "rope": [{"layout": "interleaved"}, {"embed_scale": True}],
+    "shaw": [{"values": True}],
+}
+
+Case = tuple[str, dict[str, Any]]
+CASES = [
+    pytest.param((name, own), id="-".join([name, *(f"{k}={v}" for k, v in own.items())]))
+    for name in FILES
+    for own in [{}, *OPTIONS.get(name, [])]
+]
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+SHAPE = Shape(layers=2, width=32, heads=4, train_length=256)
+
+
+def described(name: str, **own: Any) -> dict[str, Any]:
+    """What Hydra would hand over for encoding=name and these settings."""
+    return {"name": name, **yaml.safe_load(FILES[name].read_text()), **own}
+
+
+def encoding(case: Case, shape: Shape = SHAPE, seed: int = 0) -> Encoding:
+    """The encoding with its learned parameters drawn wide, so that no term hides behind a zero start."""
+    name, own = case
+    built = encodings.build(described(name, **own), shape)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.normal_(0.0, 0.5, generator=generator)
+    return built
+
+
+def decoder(case: Case, shape: Shape = SHAPE, vocab: int = 64, dropout: float = 0.0, seed: int = 0) -> Decoder:
+    """A model in evaluation mode whose matrices are drawn wide: attention is far from uniform."""
+    model = Model(layers=shape.layers, width=shape.width, heads=shape.heads, hidden=48)
+    built = Decoder(model, vocab, encoding(case, shape, seed), dropout)
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for name, parameter in built.named_parameters():
+            if not name.startswith("encoding.") and parameter.ndim > 1:
+                parameter.normal_(0.0, shape.width**-0.5, generator=generator)
+    return built.eval()
+
+
+def ids(length: int, batch: int = 1, vocab: int = 64, seed: int = 2) -> Tensor:
+    """Token ids (batch, length)."""
+    return torch.randint(vocab, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def logits(model: Decoder, tokens: Tensor, **how: Any) -> Tensor:
+    """Logits (B, T, V) without a gradient."""
+    with torch.no_grad():
+        return model.logits(model.hidden(tokens, **how))
+
+
+def attention(
+    e: Encoding,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    state: dict[str, Tensor] | None = None,
+    mask: bool = True,
+    window: int | None = None,
+) -> Tensor:
+    """The reference: base.py's recipe on whole matrices, float32, explicit softmax. q and k are already rotated."""
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    rows = torch.arange(n_keys - n_queries, n_keys, device=q.device)
+    factor = e.scale(rows + 1, n_keys)
+    if isinstance(factor, Tensor):
+        factor = factor[None, :, :, None]
+    q = q * factor
+    s = torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(q.shape[-1])
+    distance = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(min=0)
+    if "bias" in e.hooks:
+        s = s + e.bias(distance).transpose(0, 1)
+    if "scores" in e.hooks:
+        s = e.scores(s, q, k, q_pos, k_pos, state or {}, slice(n_keys - n_queries, n_keys))
+    gap = rows[:, None] - torch.arange(n_keys, device=q.device)[None, :]
+    if mask:
+        s = s.masked_fill(gap < 0, -math.inf)
+    if window is not None:
+        s = s.masked_fill(gap >= window, -math.inf)
+    w = s.exp() / s.exp().sum(-1, keepdim=True)
+    out = torch.einsum("bhqk,bhkd->bhqd", w, v)
+    return out + e.values(w, q_pos, k_pos) if "values" in e.hooks else out
