@@ -75,16 +75,16 @@ def alibi_error(length: int, stored_in_bf16: bool) -> float:
     """Largest error, in bf16, of what the last 64 queries of a window read from one head of slope 1/256."""
     alibi = Alibi(replace(SHAPE, heads=1))
     q, k, v = torch.randn(3, 1, 1, length, 8, generator=torch.Generator().manual_seed(0))
-    at = torch.arange(length)[None]
-    exact = attention(alibi, q, k, v, at, at)
+    q, at = q[:, :, -64:], torch.arange(length)[None]
+    exact = attention(alibi, q, k, v, at[:, -64:], at)
     if stored_in_bf16:
         # The form that many store: slope x key index, in the model's dtype.
         s = q @ k.mT / 8**0.5 + (at / 256).to(BF16).float()
-        out = s.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf).softmax(-1) @ v
+        out = s.masked_fill(at > at[:, -64:, None], -math.inf).softmax(-1) @ v
     else:
-        how = kernels.begin(alibi, at, at, consecutive=True)
+        how = kernels.begin(alibi, at[:, -64:], at, consecutive=True)
         out = kernels.attend(q.to(BF16), k.to(BF16), v.to(BF16), {}, how)
-    return (out - exact)[:, :, -64:].abs().max().item()
+    return (out - exact).abs().max().item()
 
 
 def test_alibis_error_in_bf16_does_not_grow_with_length():
