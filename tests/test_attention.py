@@ -1,0 +1,226 @@
+"""Every kernel against attention written down once more (tiny.attention), at lengths around the kernels' blocks.
+
+MASK-1, MASK-4, TRAIN-2 and BIAS-6 of the known faults.
+"""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import CASES, DEVICES, SHAPE, attention, encoding
+
+from posbench import attention as kernels
+from posbench.encodings.base import Encoding, Shape
+
+SMALL = Shape(layers=1, width=16, heads=2, train_length=1100)
+NONE, ALIBI, T5 = ("none", {}), ("alibi", {}), ("t5", {})
+
+
+def draw(n_queries, n_keys, shape=SMALL, batch=1, device="cpu", seed=0):
+    """q, k, v that want a gradient, and the positions of the queries (the last of the keys) and keys."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = (n_queries, n_keys, n_keys)
+    qkv = [torch.randn(batch, shape.heads, n, shape.head_dim, generator=generator).to(device) for n in sizes]
+    k_pos = torch.arange(n_keys, device=device)[None]
+    return [x.requires_grad_() for x in qkv], k_pos[:, n_keys - n_queries :], k_pos
+
+
+def grads(out, qkv, e):
+    """Gradients of a fixed weighted sum of `out`: with the sum alone, dq and dk of causal attention nearly vanish."""
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(out.device)
+    return torch.autograd.grad((out * weight).sum(), [*qkv, *e.parameters()], allow_unused=True)
+
+
+def passes(e, q_pos, k_pos):
+    """(kernel, Pass) of every kernel that can serve this encoding over consecutive positions."""
+    how = kernels.begin(e, q_pos, k_pos, consecutive=True)
+    yield how.kernel, how
+    if "bias" in e.hooks and how.kernel != "dense":
+        yield "dense", replace(how, kernel="dense", vector=None)
+    if how.kernel != "blocks":
+        yield "blocks", replace(how, kernel="blocks", vector=None)
+    if how.kernel == "causal":
+        yield "strided", replace(how, kernel="strided", vector=None)
+
+
+def compare(e, n_queries, n_keys, how_many=None, batch=1, device="cpu"):
+    """Each kernel's output and gradients equal the reference's; the names of the kernels seen."""
+    qkv, q_pos, k_pos = draw(n_queries, n_keys, Shape(1, e.shape.width, e.shape.heads, 8), batch, device)
+    expected = attention(e, *qkv, q_pos, k_pos, window=e.window(0))
+    wanted = grads(expected, qkv, e)
+    seen = set()
+    for name, how in passes(e, q_pos, k_pos):
+        out = kernels.attend(*qkv, {}, how)
+        assert (out - expected).abs().max() < 1e-4, name
+        for got, want in zip(grads(out, qkv, e), wanted, strict=True):
+            if want is not None:
+                assert got.isfinite().all(), name
+                assert (got - want).abs().max() < 1e-4 * max(1, want.abs().max()), name
+        seen.add(name)
+    return seen
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 129])
+@pytest.mark.parametrize("case", CASES)
+def test_every_kernel_equals_the_reference_with_its_gradients(case, length, device):
+    """One token, and one less and one more than any block: outputs and gradients within 1e-4, none missing."""
+    e = encoding(case, SMALL).for_layer(0).to(device)
+    compare(e, length, length, batch=2, device=device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if encoding(c.values[0], SMALL).for_layer(0).hooks & {"bias", "scores"} or c.id == "none"]
+)
+def test_every_kernel_over_more_than_one_block(case, device):
+    """1,025 queries: the block of 1,024 and one more, and five blocks of 256."""
+    e = encoding(case, SMALL).for_layer(0).to(device)
+    compare(e, 1025, 1025, device=device)
+
+
+@pytest.mark.parametrize(
+    ("case", "kernel"), [(NONE, "causal"), (ALIBI, "strided"), (T5, "dense"), (("shaw", {}), "blocks")]
+)
+def test_the_kernel_follows_from_the_hooks(case, kernel):
+    """No bias; a fixed one; one that is being learned; scores of its own."""
+    at = torch.arange(8)[None]
+    how = kernels.begin(encoding(case, SMALL).for_layer(0), at, at, consecutive=True)
+    assert how.kernel == kernel
+    assert how.reason
+    with torch.no_grad():  # in evaluation a learned bias is as fixed as any
+        assert kernels.begin(encoding(T5, SMALL), at, at, consecutive=True).kernel == "strided"
+
+
+def test_a_learned_bias_has_the_same_output_in_training_and_in_evaluation():
+    """Two kernels (dense, strided), one number."""
+    e = encoding(T5, SMALL)
+    qkv, q_pos, k_pos = draw(300, 300)
+    training = kernels.attend(*qkv, {}, kernels.begin(e, q_pos, k_pos, consecutive=True))
+    with torch.no_grad():
+        evaluation = kernels.attend(*qkv, {}, kernels.begin(e, q_pos, k_pos, consecutive=True))
+    assert (training - evaluation).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("queries", "keys"), [(1, 5), (2, 5), (3, 130), (130, 300), (1, 1100)])
+def test_fewer_queries_than_keys_are_the_last_of_them(case, queries, keys):
+    """The mask hangs at the lower right corner, in every kernel."""
+    compare(encoding(case, SMALL).for_layer(0), queries, keys)
+
+
+@pytest.mark.parametrize("case", [NONE, ALIBI, ("shaw", {})])
+def test_two_queries_against_five_keys_see_four_and_five(case):
+    """With one-hot values the output is the weights: row 0 has 4 that are not zero, row 1 has 5; one query has all."""
+    e = encoding(case, Shape(1, 10, 2, 8)).for_layer(0)
+    (q, k, _), q_pos, k_pos = draw(2, 5, e.shape)
+    v = torch.eye(5).expand(1, 2, 5, 5)
+    for _, how in passes(e, q_pos, k_pos):
+        weights = kernels.attend(q, k, v, {}, how)
+        assert (weights > 0).sum(-1).tolist() == [[[4, 5], [4, 5]]]
+        assert torch.allclose(weights.sum(-1), torch.ones(1, 2, 2), atol=1e-6)
+        alone = kernels.attend(q[:, :, -1:], k, v, {}, how)
+        assert torch.allclose(alone, weights[:, :, -1:], atol=1e-6)
+
+
+def test_more_queries_than_keys_are_refused():
+    """Their keys would have to lie in the future."""
+    with pytest.raises(ValueError, match="3 queries cannot be the last of 2 keys"):
+        kernels.begin(encoding(NONE, SMALL), torch.arange(3)[None], torch.arange(2)[None], consecutive=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_positions_that_do_not_count_by_one(case):
+    """Gaps, and other positions in each row of the batch: a distance is a difference of positions, not of indices."""
+    e = encoding(case, SMALL).for_layer(0)
+    at = torch.tensor([[0, 2, 3, 7, 20, 21], [1, 4, 5, 6, 9, 40]])
+    qkv, _, _ = draw(6, 6, batch=2)
+    how = kernels.begin(e, at, at, consecutive=False)
+    assert how.kernel != "strided"
+    out, expected = kernels.attend(*qkv, {}, how), attention(e, *qkv, at, at)
+    assert (out - expected).abs().max() < 1e-5
+    # and through bias or scores they matter
+    if e.hooks & {"bias", "scores"}:
+        plain = torch.arange(6)[None].expand(2, 6)
+        assert (expected - attention(e, *qkv, plain, plain)).abs().max() > 1e-3
+
+
+class Toy(Encoding):
+    """Hooks that no shipped encoding uses: a window, and a scale by the number of keys seen, beside a bias."""
+
+    def bias(self, distance):
+        return -0.1 * torch.arange(1, self.shape.heads + 1).view(-1, *[1] * distance.ndim) * distance.float().sqrt()
+
+    def window(self, layer):
+        return 3
+
+    def scale(self, n_keys, length):
+        return (1 + n_keys.float().log()).expand(self.shape.heads, -1)
+
+
+class ToyScores(Toy):
+    def scores(self, s, q, k, q_pos, k_pos, state, rows):
+        cumulative = state["gate"].cumsum(1)  # (B, S)
+        return s + (cumulative[:, rows, None] - cumulative[:, None, :])[:, None]
+
+
+class WindowOnly(Encoding):
+    def window(self, layer):
+        return 2
+
+
+@pytest.mark.parametrize("length", [1, 3, 70])
+@pytest.mark.parametrize("toy", [Toy, WindowOnly])
+def test_windows_and_scales_reach_every_kernel(toy, length):
+    compare(toy(SMALL), length, length)
+    if length > 3:
+        compare(toy(SMALL), 3, length)
+
+
+def test_a_window_of_one_reads_its_own_value_alone():
+    """softmax over one key is 1: the output is v."""
+    one = WindowOnly(SMALL)
+    one.window = lambda layer: 1
+    qkv, q_pos, k_pos = draw(5, 5)
+    for _, how in passes(one, q_pos, k_pos):
+        assert torch.allclose(kernels.attend(*qkv, {}, how), qkv[2], atol=1e-6)
+
+
+def test_state_of_the_keys_reaches_scores_in_blocks():
+    """300 queries are two blocks: the second must see the state of all its keys, and its own rows of it."""
+    e = ToyScores(SMALL)
+    qkv, q_pos, k_pos = draw(300, 300)
+    state = {"gate": torch.rand(1, 300, generator=torch.Generator().manual_seed(3)) * -0.1}
+    out = kernels.attend(*qkv, state, kernels.begin(e, q_pos, k_pos, consecutive=True))
+    expected = attention(e, *qkv, q_pos, k_pos, state, window=3)
+    assert (out - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_16_bit_queries_get_16_bit_answers_near_the_exact_ones(case):
+    """Scores and biases are float32 inside: the error is that of the rounded q, k and v."""
+    e = encoding(case, SMALL).for_layer(0)
+    qkv, q_pos, k_pos = draw(70, 70)
+    how = kernels.begin(e, q_pos, k_pos, consecutive=True)
+    rounded = [x.detach().bfloat16() for x in qkv]
+    out = kernels.attend(*rounded, {}, how)
+    assert out.dtype == torch.bfloat16
+    exact = attention(e, *(x.float() for x in rounded), q_pos, k_pos)
+    assert (out.float() - exact).abs().max() < 0.03
+
+
+def test_the_strided_mask_holds_no_square():
+    """8,192 tokens at 2 heads: a float mask would be 537 MB; what `begin` keeps is one vector a head."""
+    at = torch.arange(8192)[None]
+    how = kernels.begin(encoding(ALIBI, SMALL), at, at, consecutive=True)
+    assert how.vector is not None
+    assert how.vector.numel() == 2 * (8192 + kernels.BIAS_BLOCK - 1)
+    assert how.vector[:, : kernels.BIAS_BLOCK - 1].eq(-math.inf).all()
+
+
+def test_rope_and_others_need_their_context_once_a_pass():
+    """`begin` hands over what the encoding made, untouched."""
+    e, at = encoding(("rope", {}), SHAPE), torch.arange(4)[None]
+    cos, sin = kernels.begin(e, at, at, consecutive=True).context
+    assert cos.shape == sin.shape == (1, 1, 4, 4)
