@@ -61,6 +61,10 @@ class About:
     kind: Literal["run", "reference"]  # a reference is counted on the training split, not trained
     run: str  # name of the run's directory
     encoding: str  # its label; of a reference: unigram | bigram
+    recipe: str | None = None  # 8 hex digits of the run's identity without its seed: its seeds have equal ones
+    setup: str | None = None  # the same without its encoding either: equal for all encodings trained alike
+    heads: int | None = None  # of the model: ALiBi's slopes and RoPE's pairs depend on both
+    head_dim: int | None = None
     model: str | None  # name of the size; None for a reference, as for the three below
     seed: int | None
     train_length: int | None
@@ -236,11 +240,10 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
 
     dtypes = {"int": "int64", "int | None": "Int64", "bool | None": "boolean"}
     dtypes |= {"float": "float64", "float | None": "float64"}
+    columns: dict[str, Any] = {f.name: dtypes.get(str(f.type), "string") for f in fields(Row)}
     values = [_values(row) | {"path": row.path and str(row.path)} for row in rows]
-    table = pd.DataFrame(values, columns=[f.name for f in fields(Row)])
-    for column in fields(Row):
-        table[column.name] = table[column.name].astype(dtypes.get(str(column.type), "string"))
-    return table.assign(time=pd.to_datetime(table["time"], utc=True))
+    table = pd.DataFrame(values, columns=list(columns)).astype(columns)
+    return table.assign(time=pd.to_datetime(table["time"], utc=True).dt.as_unit("ns"))
 
 
 def _values(row: Row) -> dict[str, Any]:

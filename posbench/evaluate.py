@@ -1,0 +1,406 @@
+"""From windows to losses to rows: the one code path of every protocol, for trained runs and for references.
+
+    1. requests   what to measure of a run: a protocol at each length, the run's own training length among them
+    2. lay        the windows of a request over its split, or why it cannot be measured
+    3. measure    the loss of every target (posbench/losses.py)
+    4. rows       a row for each request, kept as soon as it is there; one that is there already is not computed again
+
+Whoever reads the text is a `Reader`; references (posbench/baselines.py) are read by the same code as runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache, cached_property, partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from posbench import records, statistics, system
+from posbench.config import Eval, hash8, label, load_group
+from posbench.data import tokens
+from posbench.data.tokenizer import Tokenizer
+from posbench.data.tokens import Prepared, Stream
+from posbench.data.windows import Windows, generators, nonoverlapping, same_targets, sliding
+from posbench.errors import UserError, unknown
+from posbench.losses import Score, measure
+from posbench.model import Decoder
+from posbench.progress import progress
+from posbench.records import About, Arrays, Row
+from posbench.run import Run
+
+PROTOCOLS = ("nonoverlapping", "sliding", "same-targets")
+
+SAME_TARGETS = 4096
+"""Targets of the protocol same-targets unless said otherwise."""
+
+TOKEN_BUDGET = {"cpu": 8192, "mps": 16384, "cuda": 65536}
+"""Inputs of one forward pass: as many windows as fit, so that a longer window makes a smaller batch. Fixed, because
+the last bits of a result may depend on the batch."""
+
+
+# What to measure ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """One cell to measure. What does not belong to the protocol is None."""
+
+    protocol: str
+    length: int
+    stride: int | None = None
+    block: int | None = None
+    min_context: int | None = None
+    targets: int | None = None
+    """The first so many of the split; same-targets: so many, spread over it. None: all."""
+    split: str = "test"
+    on: str | None = None
+    """Name of another corpus than the run's own."""
+
+
+def requests(run: Run, eval: Eval, on: str | None = None) -> list[Request]:
+    """What `eval` asks of a run, by length, the run's own training length always among them.
+
+    The default of `min_context` is the longest of these lengths. Raises `UserError` for an unknown protocol.
+    """
+    lengths = sorted({*eval.lengths, run.config.train.length})
+    if eval.protocol not in PROTOCOLS:
+        raise unknown("protocol", eval.protocol, PROTOCOLS)
+    wanted = []
+    for length in lengths:
+        request = Request(eval.protocol, length, targets=eval.targets, split=eval.split, on=on)
+        if eval.protocol == "sliding":
+            request = replace(request, stride=eval.stride or max(1, length // 2))
+        elif eval.protocol == "same-targets":
+            targets, min_context = eval.targets or SAME_TARGETS, eval.min_context or lengths[-1]
+            request = replace(request, block=eval.block, min_context=min_context, targets=targets)
+        wanted.append(request)
+    return wanted
+
+
+def lay(request: Request, stream: Stream) -> tuple[Windows, str | None]:
+    """The windows of a request over a stream, and why they do not measure what it asks for (None: they do)."""
+    length, n_ids = request.length, len(stream.ids)
+    if request.protocol == "same-targets":
+        block, min_context, targets = request.block, request.min_context, request.targets
+        assert block is not None
+        assert min_context is not None
+        assert targets is not None
+        if length > min_context:
+            return NOTHING, f"the targets have {min_context} ids of context (min_context), fewer than {length}"
+        if block > length:
+            return NOTHING, f"a block of {block} targets does not fit a window of {length}"
+        windows = same_targets(stream.documents, length, min_context, block, targets)
+        if not len(windows):
+            longest = int(np.diff(stream.documents).max(initial=0))
+            wanted = f"{min_context} ids of context and a block of {min(block, targets)}"
+            return windows, f"no document is long enough for {wanted}: the longest has {longest} ids"
+        return windows, None
+    if request.protocol == "sliding":
+        assert request.stride is not None
+        if request.stride > length:
+            return NOTHING, f"a stride of {request.stride} is longer than a window of {length}"
+        windows = sliding(n_ids, length, request.stride, request.targets)
+    else:
+        windows = nonoverlapping(n_ids, length, request.targets)
+    if windows.targets < length:
+        return windows, f"there are {windows.targets} targets, fewer than one window of {length}"
+    return windows, None
+
+
+NOTHING = nonoverlapping(1, 1)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Text:
+    """One split of a prepared corpus."""
+
+    prepared: Prepared
+    split: str
+
+    @cached_property
+    def stream(self) -> Stream:
+        return self.prepared.stream(self.split)
+
+    @cached_property
+    def words_to(self) -> dict[int, int]:
+        """Words between white space in all documents that end at a target or before it, for each last target."""
+        offsets, ids = self.stream.documents.tolist(), self.stream.ids
+        decoded = (self.prepared.tokenizer.decode(ids[a : b - 1]) for a, b in pairwise(offsets))
+        words = accumulate(len(text.split()) for text in decoded)
+        return dict(zip(offsets[1:], words, strict=True))
+
+    def documents(self, spans: np.ndarray) -> int:
+        """From how many documents the targets of `spans` (R, 2) come."""
+        low, high = (np.searchsorted(self.stream.documents, spans - [0, 1], side="right") - 1).T
+        return int((high - low + 1).sum() - (low[1:] == high[:-1]).sum())
+
+    def words(self, spans: np.ndarray) -> int | None:
+        """Words that the targets of `spans` are; None when they are not whole documents."""
+        whole = len(spans) == 1 and spans[0, 0] == self.stream.documents[0] and spans[0, 1] in self.stream.documents
+        return self.words_to[int(spans[0, 1])] if whole else None
+
+
+@dataclass
+class Reader:
+    """What reads a text: a run's model, or a reference."""
+
+    about: About
+    run_hash: str
+    step: int
+    folder: Path
+    """Where its rows are kept."""
+    score: Callable[[str], Score]
+    """How it reads a split of that name."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: str = "float32"
+    limit: Callable[[int], str | None] = lambda length: None
+    """Why it cannot read windows of that length; None: it can."""
+    kernel: Callable[[], tuple[str, str] | tuple[None, None]] = lambda: (None, None)
+    """The attention kernel of the last pass, and why it was that one."""
+    commit: tuple[str, bool] | None = field(default_factory=system.commit)
+
+
+def evaluate(
+    run: Run,
+    requests: Sequence[Request],
+    force: bool = False,
+    device: str = "auto",
+    on_row: Callable[[Row], None] = lambda row: None,
+) -> list[Row]:
+    """The rows of a run, in the order of the requests; `on_row` is told of each that is new, once it is on disk.
+
+    Rows that are there are not computed again unless `force`. What cannot be measured (a length that does not fit in
+    memory, a text that is too short, positions that end) becomes an n/a row with its reason, and the others stand.
+    Encoding and sizes are the run's own. Raises `UserError` when the run is not finished or its text has changed.
+    """
+    reader = _reader(run, system.device(device))
+    return rows(reader, _texts(run, requests), force, on_row)
+
+
+def missing(run: Run, requests: Sequence[Request], device: str = "auto") -> list[tuple[Request, int]]:
+    """The requests that have no row yet, each with the number of inputs it would read."""
+    reader = _reader(run, system.device(device))
+    todo = []
+    for request, text in _texts(run, requests):
+        windows, reason = lay(request, text.stream)
+        if _finished(reader.folder, _blank(reader, request, text, windows)) is None:
+            todo.append((request, 0 if reason else int(windows.lengths.sum())))
+    return todo
+
+
+def rows(
+    reader: Reader, wanted: Iterable[tuple[Request, Text]], force: bool, on_row: Callable[[Row], None]
+) -> list[Row]:
+    """The row of each request over its text: found in the reader's folder, or computed and written there."""
+    system.set_threads(0)
+    found = []
+    for request, text in wanted:
+        windows, reason = lay(request, text.stream)
+        blank = _blank(reader, request, text, windows)
+        row = None if force else _finished(reader.folder, blank)
+        if row is None:
+            reason = reason or reader.limit(request.length)
+            if reason is None:
+                row = records.write(reader.folder, *_compute(reader, text, windows, blank))
+            else:
+                row = records.write(reader.folder, replace(blank, reason=reason), None)
+            on_row(row)
+        found.append(row)
+    return found
+
+
+def _compute(reader: Reader, text: Text, windows: Windows, blank: Row) -> tuple[Row, Arrays | None]:
+    """The row with its numbers and what it took; or with the reason why there are none."""
+    total, device = int(windows.lengths.sum()), reader.device
+    title = f"{blank.run} {blank.protocol} {blank.length}"
+    reason, arrays = None, None
+    start = time.perf_counter()
+    with progress(total, title) as bar, system.peak_memory(device) as peak:
+        try:
+            arrays = measure(text.stream, windows, reader.score(text.split), TOKEN_BUDGET[device.type], bar.update)
+        except (MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            reason = f"a window of {blank.length} does not fit in the memory of {device.type}"
+    seconds = time.perf_counter() - start
+    kernel, kernel_reason = reader.kernel()
+    row = replace(blank, kernel=kernel, kernel_reason=kernel_reason, seconds=seconds, peak_memory=peak.bytes)
+    if arrays is None:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        return replace(row, reason=reason), None
+    if not np.isfinite(arrays.nats).all():
+        bad = int((~np.isfinite(arrays.nats)).sum())
+        return replace(row, reason=f"the loss is not finite in {bad} of {len(arrays.nats)} blocks of text"), None
+    row = replace(row, tokens_per_second=total / seconds)
+    return replace(row, **summary(arrays, text.words(windows.spans()))), arrays
+
+
+def summary(arrays: Arrays, words: int | None) -> dict[str, Any]:
+    """The numbers of a row from the sums behind it: sums and counts are divided once, here."""
+    nats, targets, n_bytes = float(arrays.nats.sum()), int(arrays.count.sum()), int(arrays.bytes.sum())
+    loss = nats / targets
+    return {
+        "status": "ok",
+        "nats": nats,
+        "bytes": n_bytes,
+        "words": words,
+        "loss": loss,
+        "standard_error": statistics.standard_error(arrays.nats, arrays.count),
+        "perplexity": _exp(loss),
+        "bits_per_byte": nats / math.log(2) / n_bytes if n_bytes else None,
+        "word_perplexity": _exp(nats / words) if words else None,
+    }
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Torch has a class for CUDA alone; on the CPU it is a RuntimeError like any other."""
+    said = ("not enough memory", "can't allocate memory", "ALLOC_FAILED")
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or any(words in str(error) for words in said)
+
+
+def _blank(reader: Reader, request: Request, text: Text, windows: Windows) -> Row:
+    """The row of a request with its key, before anything is measured."""
+    prepared = text.prepared
+    about = asdict(reader.about) | {"corpus": prepared.corpus}
+    commit, dirty = reader.commit or (None, None)
+    return Row(
+        **about,
+        run_hash=reader.run_hash,
+        step=reader.step,
+        protocol=request.protocol,
+        length=request.length,
+        stride=request.stride,
+        block=request.block,
+        min_context=request.min_context,
+        split=request.split,
+        targets_digest=windows.digest(text.stream.digest),
+        corpus_hash=prepared.corpus_fingerprint,
+        tokenizer_hash=prepared.tokenizer.fingerprint,
+        dtype=reader.dtype,
+        status="n/a",
+        targets=windows.targets,
+        documents=text.documents(windows.spans()),
+        device=_name(reader.device),
+        threads=torch.get_num_threads(),
+        commit=commit,
+        dirty=dirty,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _finished(folder: Path, blank: Row) -> Row | None:
+    """The row of that key, when there is a good one."""
+    path = folder / f"{records.file_name(blank)}.json"
+    with contextlib.suppress(UserError):
+        return records.load(path) if path.is_file() else None
+    return None
+
+
+def texts(
+    own: Callable[[], Prepared], tokenizer: Tokenizer, requests: Sequence[Request]
+) -> Iterator[tuple[Request, Text]]:
+    """Each request with the split it reads: of the corpus `own` gives, or of the one named by `on`, in `tokenizer`."""
+    corpora: dict[str | None, Prepared] = {}
+    found: dict[tuple[str | None, str], Text] = {}
+    for request in requests:
+        on = request.on
+        if on not in corpora:
+            corpora[on] = own() if on is None else tokens.prepare(load_group("data", on), tokenizer)
+        yield request, found.setdefault((on, request.split), Text(corpora[on], request.split))
+
+
+def _texts(run: Run, requests: Sequence[Request]) -> Iterator[tuple[Request, Text]]:
+    tokenizer = run.tokenizer()
+
+    def own() -> Prepared:
+        prepared = tokens.prepare(run.config.data, tokenizer)
+        if prepared.corpus_fingerprint != run.record["corpus"]["fingerprint"]:
+            raise UserError(
+                f"The text of '{prepared.corpus}' is not the one {run.name} was trained on.",
+                "Train it again on the text of today, or bring the old text back.",
+            )
+        return prepared
+
+    return texts(own, tokenizer, requests)
+
+
+def _reader(run: Run, device: torch.device) -> Reader:
+    """A run's model, loaded when it is first needed."""
+    config, status, who = run.config, run.status(), run.record["identity"]
+    if status["state"] != "done":
+        raise UserError(
+            f"{run.name} is not finished: {status['state']} at step {status['step']}.",
+            "Give the command that started it again (posbench show says which).",
+        )
+    # Measured as it was trained, where the device can: bf16 autocast on CUDA alone.
+    half = device.type == "cuda" and run.record["decisions"]["precision"] == "bf16"
+
+    @cache
+    def decoder() -> Decoder:
+        return run.model().to(device)
+
+    def score(split: str, inputs_BT: np.ndarray, targets_Bn: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        model, length = decoder(), inputs_BT.shape[1]
+        ids, targets = torch.from_numpy(inputs_BT).to(device), torch.from_numpy(targets_Bn).to(device)
+        positions = None
+        if "positions" in model.encoding.hooks:
+            draws = generators(config.seed, split, numbers)
+            positions = model.encoding.positions(numbers.tolist(), length, draws).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            return model.token_losses(ids, targets, positions, last=targets.shape[1]).cpu().numpy()
+
+    def limit(length: int) -> str | None:
+        longest = decoder().encoding.max_length
+        if longest is None or length <= longest:
+            return None
+        return f"{label(config.encoding)} has positions for {longest} inputs, not for {length}"
+
+    return Reader(
+        about=About(
+            kind="run",
+            run=run.name,
+            encoding=label(config.encoding),
+            recipe=hash8({key: value for key, value in who.items() if key != "seed"}),
+            setup=hash8({key: value for key, value in who.items() if key not in ("seed", "encoding")}),
+            heads=config.model.heads,
+            head_dim=config.model.width // config.model.heads,
+            model=config.model.name,
+            seed=config.seed,
+            train_length=config.train.length,
+            train_tokens=config.train.tokens,
+            trained_on=run.record["corpus"]["name"],
+            corpus=run.record["corpus"]["name"],
+            tokenizer=config.tokenizer["name"],
+            vocab_size=run.record["tokenizer"]["vocab_size"],
+        ),
+        run_hash=run.hash,
+        step=status["step"],
+        folder=run.rows_dir,
+        score=lambda split: partial(score, split),
+        device=device,
+        dtype="bfloat16" if half else "float32",
+        limit=limit,
+        kernel=lambda: (decoder().kernel, decoder().kernel_reason),
+    )

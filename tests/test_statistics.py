@@ -1,0 +1,121 @@
+"""Standard errors against a calculator, and the paired interval against the bootstrap it stands for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import made
+import numpy as np
+import pytest
+
+from posbench import records, statistics
+from posbench.errors import UserError
+
+
+def test_standard_error_of_equal_blocks_is_that_of_a_mean():
+    """Block means 2, 3, 4 of 128 targets each: variance 1, so the mean of three has 1/sqrt(3)."""
+    error = statistics.standard_error(np.array([256.0, 384.0, 512.0]), np.array([128, 128, 128]))
+    assert error == pytest.approx(1 / math.sqrt(3))
+
+
+def test_standard_error_of_unequal_blocks_by_hand():
+    """100 targets at 2 nats and 10 at 4: loss 24/11, residuals 200 - 218.18 = -18.18 and 40 - 21.82 = 18.18, so
+    sqrt(2/1 * 2 * 18.1818^2) / 110 = 36.3636 / 110."""
+    error = statistics.standard_error(np.array([200.0, 40.0]), np.array([100, 10]))
+    assert error == pytest.approx(0.330579, abs=1e-6)
+
+
+def test_blocks_of_one_loss_have_no_error_whatever_their_size():
+    """A short block with the same loss a token is no surprise: counts vary, their ratio does not."""
+    assert statistics.standard_error(np.array([256.0, 20.0]), np.array([128, 10])) == pytest.approx(0, abs=1e-12)
+
+
+def test_one_block_tells_nothing_of_the_spread():
+    assert statistics.standard_error(np.array([256.0]), np.array([128])) is None
+
+
+def pair(tmp_path, nats, base, document=None, count=None):
+    """Two rows of the same blocks, at lengths 1024 and 512."""
+    ours, theirs = made.arrays(nats, count, document), made.arrays(base, count, document)
+    return (
+        records.write(tmp_path, made.row(ours, length=1024), ours),
+        records.write(tmp_path, made.row(theirs), theirs),
+    )
+
+
+def test_a_difference_is_of_tokens_not_of_blocks(tmp_path):
+    """128 targets that lose 1 nat each and 32 that lose none: (128 * 1 + 32 * 0) / 160 = 0.8."""
+    row, base = pair(tmp_path, [384.0, 64.0], [256.0, 64.0], count=[128, 32])
+    assert statistics.difference(row, base).mean == pytest.approx(0.8)
+
+
+def test_what_both_rows_share_cancels(tmp_path):
+    """Blocks between 1 and 9 nats that all lose 0.1: the difference is certain, though either loss is not."""
+    base = (128 * np.random.default_rng(0).uniform(1, 9, 60)).tolist()
+    row, base_row = pair(tmp_path, [nats + 12.8 for nats in base], base)
+    found = statistics.difference(row, base_row)
+    assert found.mean == pytest.approx(0.1)
+    assert found.standard_error == pytest.approx(0, abs=1e-9)
+    assert base_row.standard_error > 0.2
+
+
+def test_a_difference_changes_sign_with_its_rows(tmp_path):
+    row, base = pair(tmp_path, [300.0, 280.0, 310.0], [256.0, 270.0, 250.0])
+    there, back = statistics.difference(row, base), statistics.difference(base, row)
+    assert (there.mean, there.low, there.high) == pytest.approx((-back.mean, -back.high, -back.low))
+    assert there.low < there.mean < there.high
+
+
+def test_the_ratio_of_perplexities_is_exp_of_the_difference(tmp_path):
+    """Every block gains ln 2 nats a token: half the perplexity."""
+    gain = 128 * math.log(2)
+    row, base = pair(tmp_path, [400.0 - gain, 500.0 - gain], [400.0, 500.0])
+    found = statistics.ratio(row, base)
+    assert (found.low, found.value, found.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert row.perplexity / base.perplexity == pytest.approx(found.value)
+
+
+def test_one_block_gives_no_interval(tmp_path):
+    row, base = pair(tmp_path, [300.0], [256.0])
+    found = statistics.ratio(row, base)
+    assert (found.low, found.high) == (0.0, math.inf)
+
+
+def test_the_interval_is_the_stationary_bootstraps(tmp_path):
+    """Two documents of 40 and 25 blocks with alike neighbours, drawn 20,000 times in runs of mean 8, wrapped round
+    within their document: the spread of the resampled means is the standard error, which needs no drawing."""
+    rng = np.random.default_rng(0)
+    size = [40, 25]
+    nats = 256 + 30 * np.convolve(rng.normal(size=sum(size) + 5), np.ones(6) / 6, "valid")
+    document = np.repeat([0, 1], size)
+    row, base = pair(tmp_path, nats.tolist(), [256.0] * sum(size), document.tolist())
+    found = statistics.difference(row, base)
+
+    residual = nats - nats.mean()
+    sums = np.zeros(20_000)
+    for number in (0, 1):
+        x = residual[document == number]
+        at = rng.integers(len(x), size=len(sums))
+        for _ in range(len(x)):
+            sums += x[at]
+            jumps = rng.random(len(sums)) < 1 / statistics.RUN
+            at = np.where(jumps, rng.integers(len(x), size=len(sums)), (at + 1) % len(x))
+    drawn = sums.std() / (128 * sum(size))
+    assert found.standard_error == pytest.approx(drawn, rel=0.03)
+    assert found.high - found.low == pytest.approx(2 * 1.959964 * found.standard_error)
+    assert found.standard_error > 1.3 * statistics.standard_error(nats, np.full(sum(size), 128)), "neighbours are alike"
+
+
+@pytest.mark.parametrize("changes", [{"targets_digest": "e" * 16}, {"tokenizer_hash": "u" * 64}])
+def test_rows_of_different_targets_are_not_compared(tmp_path, changes):
+    """PPL-6: a difference between different texts is no effect of length."""
+    row, base = pair(tmp_path, [300.0, 310.0], [256.0, 250.0])
+    with pytest.raises(UserError, match="not measured on the same targets"):
+        statistics.difference(replace(row, **changes), base)
+
+
+def test_an_na_row_is_compared_with_nothing(tmp_path):
+    row, _ = pair(tmp_path, [300.0, 310.0], [256.0, 250.0])
+    with pytest.raises(UserError, match="n/a: it does not fit"):
+        statistics.difference(row, made.row(reason="it does not fit"))
