@@ -1,0 +1,148 @@
+"""What is decided once for a run, at step 0, because it can change the last bits of its weights: device, threads,
+precision, compilation, attention kernel, micro-batch.
+
+Every decision is a rule, never a timing, so that one machine decides the same each time. It is stored in the record
+with its reason and obeyed by every resume, also where the command line or another machine would now decide otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+
+from posbench import system
+from posbench.config import Config
+from posbench.data import windows
+from posbench.errors import UserError
+from posbench.model import Decoder
+
+
+@dataclass(frozen=True)
+class Decisions:
+    device: str
+    """cpu | cuda | mps"""
+    threads: int
+    precision: str
+    """fp32 | bf16 (autocast)"""
+    compile: bool
+    kernel: str
+    micro_tokens: int
+    """Tokens of one forward and backward pass."""
+    reasons: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def explained(self) -> list[str]:
+        """ "threads 2 (the machine's cores)", ..."""
+        values = {key: value for key, value in asdict(self).items() if key != "reasons"}
+        values["compile"] = "on" if self.compile else "off"
+        return [
+            f"{key} {value}" + (f" ({self.reasons[key]})" if key in self.reasons else "")
+            for key, value in values.items()
+        ]
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
+
+
+def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
+    """The decisions for a run of `config` that starts now on `device`, where `decoder` already is."""
+    settings = config.train
+    compiled, why_compiled = compile_decision(config, device)
+    threads = system.set_threads(settings.threads)
+    precision = settings.precision
+    if precision == "auto":
+        precision = "bf16" if device.type == "cuda" else "fp32"
+    length = settings.length
+    positions = decoder.positions([0], length, windows.generators(config.seed, "train", [0]))
+    ids = torch.zeros(1, length, dtype=torch.int64, device=device)
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        decoder.hidden(ids, None if positions is None else positions.to(device))
+    kernel = decoder.kernel
+    micro, why_micro = _micro_tokens(config, decoder.embed.num_embeddings, kernel, device)
+    reasons = {
+        "threads": "asked for" if settings.threads else "the machine's cores",
+        "precision": "asked for" if settings.precision != "auto" else f"auto on {device.type}",
+        "compile": why_compiled,
+        "kernel": decoder.kernel_reason,
+        "micro_tokens": why_micro,
+    }
+    return Decisions(device.type, threads, precision, compiled, kernel, micro, reasons)
+
+
+def compile_decision(config: Config, device: torch.device) -> tuple[bool, str]:
+    """Whether `torch.compile` is used, and why. Raises UserError when it is asked for and cannot work."""
+    if config.train.compile == "on":
+        if not system.has_compiler():
+            raise UserError(
+                "train.compile=on needs a C compiler, and there is none.", "Leave it at auto, or install gcc."
+            )
+        return True, "asked for"
+    if config.train.compile == "off":
+        return False, "asked for"
+    if device.type != "cuda":
+        return False, f"auto on {device.type}: a short run does not earn the compilation back"
+    if not system.has_compiler():
+        return False, "auto: there is no C compiler"
+    return True, "auto on cuda"
+
+
+def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[str]]:
+    """The decisions a resume works under, and a line for everything that is not as it would now be decided.
+
+    `record` is the run's, with `decisions` and `versions`. The stored decisions hold; only a device that is not there
+    and a kernel that is no longer picked cannot be had back, and then the bits may differ from an undisturbed run's.
+    """
+    stored = Decisions(**record["decisions"])
+    remarks, differs = [], "its bits may differ from an undisturbed run's"
+    if record["versions"]["torch"] != torch.__version__:
+        remarks.append(f"begun with torch {record['versions']['torch']}, goes on with {torch.__version__}: {differs}")
+    if stored.device != asked.device:
+        try:
+            system.device(stored.device)
+        except UserError:
+            stored = replace(stored, device=asked.device)
+            remarks.append(f"begun on {record['decisions']['device']}, goes on on {asked.device}: {differs}")
+    if stored.device == asked.device and stored.kernel != asked.kernel:
+        remarks.append(f"begun with the kernel {stored.kernel}, goes on with {asked.kernel}: {differs}")
+        stored = replace(stored, kernel=asked.kernel)
+    for key in ("device", "threads", "precision", "compile", "micro_tokens"):
+        kept, wanted = getattr(stored, key), getattr(asked, key)
+        if kept != wanted:
+            remarks.append(f"{key} stays {kept} as at step 0, though it would now be {wanted}")
+    return stored, remarks
+
+
+def activation_bytes(config: Config, vocab_size: int, kernel: str) -> int:
+    """Roughly the memory that one token of a training pass holds until its backward pass.
+
+    Float32 tensors a layer keeps: 11 of the model's width, 4 of the feed-forward's; three rows of the vocabulary; and,
+    for kernels that hold scores, three rows of keys a head and layer.
+    """
+    shape = config.model
+    layer = 11 * shape.width + 4 * shape.hidden
+    if kernel in ("dense", "blocks"):
+        layer += 3 * shape.heads * config.train.length
+    return 4 * (shape.layers * layer + 3 * vocab_size)
+
+
+def _micro_tokens(config: Config, vocab_size: int, kernel: str, device: torch.device) -> tuple[int, str]:
+    """Tokens of one pass: the whole batch, or equal parts of whole windows whose activations take half the memory."""
+    batch, length = config.train.batch_tokens, config.train.length
+    if config.train.micro_tokens:
+        return max(1, min(config.train.micro_tokens, batch) // length) * length, "asked for"
+    needed = batch * activation_bytes(config, vocab_size, kernel)
+    parts = math.ceil(needed / (_memory(device) / 2))
+    if parts == 1:
+        return batch, "the whole batch"
+    return math.ceil(batch / length / parts) * length, f"a pass of the whole batch would take {needed / 2**30:.1f} GiB"
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes of the device's memory, in use or not."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

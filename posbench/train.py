@@ -1,0 +1,373 @@
+"""One run, from a config to finished weights.
+
+    1. prepare   the text as ids; the model with the initial weights of (seed, tensor name)
+    2. lock      the run's directory; a finished run is returned, another run's directory refused
+    3. decide    device, threads, precision, compilation, micro-batch: once, at step 0, and kept from there on
+    4. resume    weights, optimizer, counters and random numbers from the checkpoint, if there is one
+    5. steps     a batch, its gradient in parts, one update; now and then a validation or a checkpoint
+    6. finish    model.safetensors, status "done"; the checkpoint is removed
+
+The batches follow from the seed and the counters of `checkpoint.State`, dropout from a generator whose state is in the
+checkpoint, and nothing from the clock but the moments of checkpoints. So on a CPU the weights are a function of the
+config, however often the training was killed: the same command again goes on from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import posbench
+from posbench import checkpoint, model, optim, system
+from posbench.checkpoint import State
+from posbench.config import Config, check
+from posbench.data import tokens, windows
+from posbench.data.tokens import Prepared, Stream
+from posbench.decisions import Decisions, activation_bytes, decide, obey
+from posbench.errors import UserError
+from posbench.model import Decoder
+from posbench.progress import duration, progress
+from posbench.run import Metrics, Run, directory
+from posbench.stop import Stop
+
+VALIDATION_TARGETS = 32_768
+"""The first so many targets of the validation split are read during training."""
+
+PLAN_STEPS = 3
+"""Real steps that `plan` times; the fastest counts."""
+
+CUDA_FETCH = 20
+"""Steps whose losses stay on the GPU before they are fetched, which waits for all that is queued there."""
+
+Say = Callable[[str], None]
+
+
+def train(config: Config, command: str = "", say: Say = lambda text: None) -> Run:
+    """Train the run of `config`, or go on with it, or return it when it is done; `say` is told in whole lines.
+
+    Raises UserError when the config cannot be trained, when the directory holds another run, when another process is
+    training this one, and when the loss is no longer finite (status "failed", the last checkpoint kept). On SIGINT and
+    SIGTERM a checkpoint is written before KeyboardInterrupt or SystemExit (status "interrupted").
+    """
+    check(config)
+    device = system.device(config.device)
+    prepared = tokens.prepare(config.data, config.tokenizer, say=say)
+    batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
+    decoder = model.build(config, prepared.tokenizer.vocab_size).to(device)
+    run = Run(directory(config))
+    with run.lock():
+        if run.started:
+            run.refuse_other(config, batches.stream.digest)
+            if run.done:
+                run.checkpoint.unlink(missing_ok=True)
+                say(f"{run.name} is trained already")
+                return run
+
+        def tell(text: str) -> None:
+            run.log(text)
+            say(text)
+
+        decisions = decide(config, decoder, device)
+        if run.started and (run.checkpoint.is_file() or run.status()["state"] != "failed"):
+            decisions, remarks = obey(decisions, run.record)
+        else:
+            run.begin(
+                config, prepared.tokenizer, _record(config, prepared, batches.stream, decoder, decisions, command)
+            )
+            remarks = [_outline(config, prepared, batches.stream, decoder), "; ".join(decisions.explained())]
+        for remark in remarks:
+            tell(remark)
+        try:
+            _loop(run, config, decoder, decisions, batches, valid, tell)
+        except torch.OutOfMemoryError as error:
+            run.fail("out of memory")
+            hint = f"Ask for smaller parts: train.micro_tokens={decisions.micro_tokens // 2}."
+            raise UserError(f"{run.name}: a pass of {decisions.micro_tokens} tokens does not fit.", hint) from error
+        except Exception as error:
+            run.fail(str(error))
+            raise
+    return run
+
+
+def _loop(
+    run: Run, config: Config, decoder: Decoder, decisions: Decisions, batches: Batches, valid: Stream | None, tell: Say
+) -> None:
+    """Steps 4 to 6."""
+    settings, steps, device = config.train, _steps(config), torch.device(decisions.device)
+    system.set_threads(decisions.threads)
+    torch.manual_seed(config.seed)
+    decoder.to(device).train()
+    optimizer = optim.build(decoder, config.optim, steps)
+    state = State()
+    if run.checkpoint.is_file():
+        state = checkpoint.load(run.checkpoint, run.hash, decoder, optimizer, device)
+        tell(f"going on from step {state.step} of {steps}")
+    loss_of = torch.compile(decoder.loss) if decisions.compile else decoder.loss
+    saved = time.monotonic()
+    begun = saved - state.seconds
+    run.write_status("running", **_status(config, batches, state))
+
+    with run.open_metrics(state.step) as metrics, Stop() as stop, progress(steps, run.name) as bar:
+        journal = Journal(metrics, state, settings.batch_tokens, fetch=CUDA_FETCH if device.type == "cuda" else 1)
+        while state.step < steps:
+            batch, positions = batches.next(state, decoder, device)
+            loss = gradient(loss_of, batch, positions, decisions)
+            norm, rate = optimizer.step(state.step)
+            state.step += 1
+            state.seconds = time.monotonic() - begun
+            journal.add(loss, norm, rate)
+            last = state.step == steps
+            if valid and (last or _crosses(settings.validate_tokens, state.step, settings.batch_tokens)):
+                journal.add_validation(validate(decoder, valid, config, decisions))
+                tell(f"step {state.step} of {steps}: {_valid(state)}, {journal.text}")
+            if not last and (stop.asked or time.monotonic() - saved >= settings.checkpoint_seconds):
+                journal.fetch()
+                checkpoint.save(run.checkpoint, run.hash, state, decoder, optimizer, device)
+                run.write_status("interrupted" if stop.asked else "running", **_status(config, batches, state))
+                saved = time.monotonic()
+                stop.leave()
+            bar.update(state.step, journal.text)
+        journal.fetch()
+
+    checkpoint.save_weights(run.weights, run.hash, state.step, decoder)
+    run.write_status("done", **_status(config, batches, state))
+    run.checkpoint.unlink(missing_ok=True)
+    tell(f"done in {duration(state.seconds)}: {_valid(state)}")
+    stop.leave()
+
+
+class Batches:
+    """The windows of the training stream in the order of their epochs, a batch across an epoch's end included."""
+
+    def __init__(self, stream: Stream, config: Config) -> None:
+        self.stream, self.length, self.seed = stream, config.train.length, config.seed
+        self.rows = config.train.batch_tokens // config.train.length
+        self.epoch = 0
+        self.windows = self._windows(0)
+
+    def _windows(self, epoch: int) -> windows.Windows:
+        return windows.training(len(self.stream.ids), self.length, self.seed, epoch)
+
+    def next(self, state: State, decoder: Decoder, device: torch.device) -> tuple[Tensor, Tensor | None]:
+        """Ids (rows, length + 1) of the next batch and its position ids, None where they count; moves `state` on."""
+        parts: list[np.ndarray] = []
+        wanted = self.rows
+        while wanted:
+            if self.epoch != state.epoch:
+                self.epoch, self.windows = state.epoch, self._windows(state.epoch)
+            chosen = np.arange(state.window, min(state.window + wanted, len(self.windows)))
+            inputs, targets = windows.gather(self.stream.ids, self.windows, chosen)
+            parts.append(np.concatenate([inputs, targets[:, -1:]], axis=1))
+            wanted -= len(chosen)
+            state.window += len(chosen)
+            if state.window == len(self.windows):
+                state.epoch, state.window = state.epoch + 1, 0
+        numbers = list(range(state.read, state.read + self.rows))
+        state.read += self.rows
+        positions = decoder.positions(numbers, self.length, windows.generators(self.seed, "train", numbers))
+        batch = torch.from_numpy(np.concatenate(parts))
+        return batch.to(device), None if positions is None else positions.to(device)
+
+    def epochs(self, state: State) -> float:
+        """Passes over the training text so far."""
+        return state.epoch + state.window / len(self.windows)
+
+
+def gradient(loss_of: Callable[..., Tensor], batch: Tensor, positions: Tensor | None, decisions: Decisions) -> Tensor:
+    """Add the gradient of the mean nats a token of `batch` (B, L + 1) and return that mean, a scalar.
+
+    The batch is cut into parts of `micro_tokens`; each counts by its share of the tokens, so that the cut, and a
+    shorter last part, change nothing but rounding.
+    """
+    rows = max(1, decisions.micro_tokens // (batch.shape[1] - 1))
+    total = batch.new_zeros((), dtype=torch.float32)
+    for first in range(0, len(batch), rows):
+        part = batch[first : first + rows]
+        own = positions if positions is None or len(positions) == 1 else positions[first : first + rows]
+        with decisions.autocast():
+            loss = loss_of(part[:, :-1], part[:, 1:], own) * (len(part) / len(batch))
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
+def validate(decoder: Decoder, stream: Stream, config: Config, decisions: Decisions) -> float:
+    """Nats a token at the training length, over the first targets of the validation split, nonoverlapping."""
+    length, device = config.train.length, torch.device(decisions.device)
+    cut = windows.nonoverlapping(len(stream.ids), length, VALIDATION_TARGETS)
+    total = 0.0
+    decoder.eval()
+    for numbers in windows.batches(cut, max(length, decisions.micro_tokens)):
+        inputs, targets = (torch.from_numpy(a).to(device) for a in windows.gather(stream.ids, cut, numbers))
+        rng = windows.generators(config.seed, "validation", numbers)
+        positions = decoder.positions(numbers.tolist(), inputs.shape[1], rng)
+        with decisions.autocast():
+            losses = decoder.token_losses(inputs, targets, None if positions is None else positions.to(device))
+        total += losses.cpu().sum(dtype=torch.float64).item()
+    decoder.train()
+    return total / cut.targets
+
+
+class NotFiniteError(UserError):
+    """The loss or its gradient is no longer a number."""
+
+    def __init__(self, what: str, step: int) -> None:
+        super().__init__(f"{what} is no longer finite at step {step}.", "Try a lower optim.lr and optim.matrix_lr.")
+
+
+class Journal:
+    """The metrics of each step, fetched from the device `fetch` steps at a time: a fetch waits for all it computes."""
+
+    def __init__(self, metrics: Metrics, state: State, batch_tokens: int, fetch: int) -> None:
+        self.metrics, self.state, self.batch_tokens, self.every = metrics, state, batch_tokens, fetch
+        self.waiting: list[tuple[int, float, Tensor, Tensor, float]] = []
+        self.seconds = state.seconds
+        self.text = ""
+
+    def add(self, loss: Tensor, norm: Tensor, rate: float) -> None:
+        self.waiting.append((self.state.step, self.state.seconds, loss, norm, rate))
+        if len(self.waiting) == self.every:
+            self.fetch()
+
+    def fetch(self) -> None:
+        """Write what waits. Raises NotFiniteError at the first step whose loss or gradient is not finite."""
+        if not self.waiting:
+            return
+        values = torch.stack([torch.stack([loss, norm]) for _, _, loss, norm, _ in self.waiting]).tolist()
+        speed = len(self.waiting) * self.batch_tokens / (self.state.seconds - self.seconds)
+        for (step, seconds, _, _, rate), (loss, norm) in zip(self.waiting, values, strict=True):
+            if not math.isfinite(loss) or not math.isfinite(norm):
+                raise NotFiniteError("The loss" if not math.isfinite(loss) else "The gradient", step)
+            self.metrics.add(
+                step=step,
+                tokens=step * self.batch_tokens,
+                loss=loss,
+                lr=rate,
+                norm=norm,
+                tokens_per_second=speed,
+                seconds=seconds,
+            )
+            self.state.loss = loss
+        self.waiting, self.seconds = [], self.state.seconds
+        self.text = f"loss {self.state.loss:.3f}, {speed:,.0f} tokens/s"
+
+    def add_validation(self, valid: float) -> None:
+        """Write the nats a token of the validation text, after all that waits. Raises as `fetch`."""
+        self.fetch()
+        if not math.isfinite(valid):
+            raise NotFiniteError("The loss on validation text", self.state.step)
+        self.metrics.add(step=self.state.step, tokens=self.state.step * self.batch_tokens, valid=valid)
+        self.state.valid = valid
+
+
+def parameters(decoder: Decoder) -> dict[str, int]:
+    """Parameters in the blocks (the final norm with them), the embedding, which is the head too, and the encoding."""
+    embedding = decoder.embed.weight.numel()
+    encoding = sum(p.numel() for p in decoder.encoding.parameters())
+    total = sum(p.numel() for p in decoder.parameters())
+    return {"blocks": total - embedding - encoding, "embedding": embedding, "encoding": encoding, "total": total}
+
+
+def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
+    """What training `config` would be, without a trace in the runs folder: parameters, steps, tokens, epochs; from a
+    few timed steps of the real model the estimated `seconds`, and from its shape the estimated `memory` in bytes.
+    """
+    check(config)
+    device = system.device(config.device)
+    prepared = tokens.prepare(config.data, config.tokenizer, say=say)
+    batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
+    decoder = model.build(config, prepared.tokenizer.vocab_size).to(device).train()
+    decisions, steps = decide(config, decoder, device), _steps(config)
+    optimizer = optim.build(decoder, config.optim, steps)
+    state = State()
+    times = []
+    for step in range(PLAN_STEPS):
+        start = time.perf_counter()
+        gradient(decoder.loss, *batches.next(state, decoder, device), decisions)
+        optimizer.step(min(step, steps - 1))[0].item()
+        times.append(time.perf_counter() - start)
+    sizes, read = parameters(decoder), steps * config.train.batch_tokens
+    # Weights and gradients in float32, the optimizer's state, and what one pass keeps.
+    stored = 8 * sizes["total"] + sum(t.numel() * t.element_size() for t in optimizer.tensors().values())
+    kept = decisions.micro_tokens * activation_bytes(config, prepared.tokenizer.vocab_size, decisions.kernel)
+    # A validation is forward passes alone: a third of a training step's work for each token.
+    targets = min(VALIDATION_TARGETS, valid.targets) if valid else 0
+    validations = 1 + (read - 1) // config.train.validate_tokens
+    return {
+        "name": directory(config).name,
+        "parameters": sizes,
+        "steps": steps,
+        "tokens": read,
+        "epochs": read / batches.stream.targets,
+        "seconds": min(times) * (steps + validations * targets / config.train.batch_tokens / 3),
+        "memory": stored + kept,
+        "decisions": decisions.explained(),
+    }
+
+
+def _steps(config: Config) -> int:
+    return math.ceil(config.train.tokens / config.train.batch_tokens)
+
+
+def _crosses(interval: int, step: int, batch_tokens: int) -> bool:
+    """Whether a multiple of `interval` tokens was passed in this step."""
+    return step * batch_tokens // interval > (step - 1) * batch_tokens // interval
+
+
+def _record(
+    config: Config, prepared: Prepared, stream: Stream, decoder: Decoder, decisions: Decisions, command: str
+) -> dict[str, Any]:
+    return {
+        "ids_digest": stream.digest,
+        "corpus": {"name": prepared.corpus, "fingerprint": prepared.corpus_fingerprint},
+        "tokenizer": {"fingerprint": prepared.tokenizer.fingerprint, "vocab_size": prepared.tokenizer.vocab_size},
+        "parameters": parameters(decoder),
+        "steps": _steps(config),
+        "decisions": asdict(decisions),
+        "command": command,
+        "versions": {"posbench": posbench.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "commit": system.commit(),
+    }
+
+
+def _status(config: Config, batches: Batches, state: State) -> dict[str, Any]:
+    return {
+        "step": state.step,
+        "steps": _steps(config),
+        "tokens": state.step * config.train.batch_tokens,
+        "epochs": batches.epochs(state),
+        "loss": state.loss,
+        "valid": state.valid,
+        "seconds": state.seconds,
+    }
+
+
+def _outline(config: Config, prepared: Prepared, stream: Stream, decoder: Decoder) -> str:
+    """One line on what is about to be trained."""
+    sizes, steps = parameters(decoder), _steps(config)
+    read = steps * config.train.batch_tokens
+    places = ", ".join(f"{sizes[key]:,} in {key}" for key in ("blocks", "embedding", "encoding") if sizes[key])
+    return (
+        f"{directory(config).name}: parameters {places}; {steps:,} steps of {config.train.batch_tokens:,} tokens, "
+        f"{read:,} in all: {read / stream.targets:.2f} epochs of {prepared.corpus}"
+    )
+
+
+def _valid(state: State) -> str:
+    if state.valid is None:
+        return "the corpus has no validation text"
+    return f"{state.valid:.4f} nats a token of validation text (perplexity {math.exp(min(state.valid, 700)):.2f})"
+
+
+def _validation(prepared: Prepared) -> Stream | None:
+    """The split that is read during training, if the corpus has one with text in it."""
+    stream = prepared.stream("validation") if "validation" in prepared.splits else None
+    return stream if stream and stream.targets else None
