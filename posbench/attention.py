@@ -10,7 +10,8 @@ that for each layer. Four kernels, each equal to a naive float32 softmax (tests/
     strided  a bias by distance without gradient, over consecutive positions: with keys and values reversed the bias of
              query i and key column s depends on i + s alone, so a view with strides (1, 1) of one vector is the whole
              matrix. Nothing of size T x S exists.
-    dense    a bias that is being learned, or positions that are not consecutive: the bias of one block of queries
+    dense    a bias that is being learned, positions that are not consecutive, or documents kept apart: the bias and
+             mask of one block of queries
     blocks   an encoding that rewrites scores or adds to the values: explicit softmax, one block of queries at a time
 
 Biases are formed in float32 and added to float32 scores, also when the model runs in bf16.
@@ -52,14 +53,24 @@ class Pass:
     """Factor on the queries: a number or (H, T)."""
     window: int | None
     """Keys a query may see, itself included."""
+    documents: Tensor | None
+    """(B, S), the number of each key's document where a query sees no other; None: it sees all before it."""
     vector: Tensor | None
     """strided: (1 or H, BIAS_BLOCK - 1 + S), the bias of distances 1 - BIAS_BLOCK ... S - 1; -inf where masked."""
 
 
-def begin(encoding: Encoding, q_pos: Tensor, k_pos: Tensor, consecutive: bool, layer: int = 0) -> Pass:
+def begin(
+    encoding: Encoding,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    consecutive: bool,
+    layer: int = 0,
+    documents: Tensor | None = None,
+) -> Pass:
     """Settle how queries at positions `q_pos` (1 or B, T) attend to keys at `k_pos` (1 or B, S).
 
-    `consecutive` says that the positions count up by one, so that a distance is a difference of indices.
+    `consecutive` says that the positions count up by one, so that a distance is a difference of indices. With
+    `documents` (B, S) a query sees the keys of its own document alone.
     Raises ValueError when there are more queries than keys: the missing keys can be nobody's future.
     """
     n_queries, n_keys = q_pos.shape[1], k_pos.shape[1]
@@ -75,6 +86,8 @@ def begin(encoding: Encoding, q_pos: Tensor, k_pos: Tensor, consecutive: bool, l
     vector = None
     if hooks & {"scores", "values"}:
         kernel, reason = "blocks", "the encoding rewrites scores or values"
+    elif documents is not None:
+        kernel, reason = "dense", "documents that do not see each other"
     elif "bias" in hooks and not consecutive:
         kernel, reason = "dense", "a bias over positions that are not consecutive"
     elif "bias" in hooks:
@@ -95,7 +108,7 @@ def begin(encoding: Encoding, q_pos: Tensor, k_pos: Tensor, consecutive: bool, l
         future = vector.new_full((vector.shape[0], BIAS_BLOCK - 1), -math.inf)
         vector = torch.cat([future, vector], dim=1)
     context = encoding.begin(q_pos, n_keys)
-    return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, vector)
+    return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, documents, vector)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass) -> Tensor:
@@ -146,11 +159,16 @@ def _strided(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
     return out[0] if len(out) == 1 else torch.cat(out, dim=2)
 
 
-def _masked(how: Pass, q_index: Tensor, n_keys: int) -> Tensor:
-    """True (Q, S) where query number q_index (Q,) of the S keys may not look."""
-    gap = q_index[:, None] - torch.arange(n_keys, device=q_index.device)[None]
-    masked = gap < 0
-    return masked if how.window is None else masked | (gap >= how.window)
+def _masked(how: Pass, rows: slice) -> Tensor:
+    """True (1 or B, 1, Q, S) where the queries that are keys number `rows` may not look, of the S = rows.stop keys."""
+    device = how.k_pos.device
+    gap = torch.arange(rows.start, rows.stop, device=device)[:, None] - torch.arange(rows.stop, device=device)
+    masked = (gap < 0)[None]
+    if how.window is not None:
+        masked = masked | (gap >= how.window)
+    if how.documents is not None:
+        masked = masked | (how.documents[:, rows, None] != how.documents[:, None, : rows.stop])
+    return masked[:, None]
 
 
 def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
@@ -158,10 +176,13 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
     q_pos, k_pos = how.q_pos[:, -n_queries:], how.k_pos
     out = []
     for a, b, keys in _query_blocks(n_queries, n_keys, BIAS_BLOCK):
-        distance = q_pos[:, a:b, None] - k_pos[:, None, :keys]  # (1 or B, Q, S)
-        bias = how.encoding.bias(distance.clamp(min=0)).float().transpose(0, 1)  # (1 or B, H, Q, S)
-        index = torch.arange(keys - (b - a), keys, device=q.device)
-        mask = bias.masked_fill(_masked(how, index, keys), -math.inf)
+        mask = _masked(how, slice(keys - (b - a), keys))
+        if "bias" in how.encoding.hooks:
+            distance = q_pos[:, a:b, None] - k_pos[:, None, :keys]  # (1 or B, Q, S)
+            bias = how.encoding.bias(distance.clamp(min=0)).float().transpose(0, 1)  # (1 or B, H, Q, S)
+            mask = bias.masked_fill(mask, -math.inf)
+        else:
+            mask = ~mask
         out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, :keys], v[:, :, :keys], attn_mask=mask))
     return out[0] if len(out) == 1 else torch.cat(out, dim=2)
 
@@ -181,8 +202,7 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass
         seen = {name: tensor[:, :keys] for name, tensor in state.items()}
         rows = slice(keys - (b - a), keys)
         s = encoding.scores(s, q_block, k_block, q_pos, k_pos, seen, rows)
-        index = torch.arange(rows.start, rows.stop, device=q.device)
-        w = s.masked_fill(_masked(how, index, keys), -math.inf).softmax(-1)
+        w = s.masked_fill(_masked(how, rows), -math.inf).softmax(-1)
         y = w @ v_block
         if "values" in hooks:
             y = y + encoding.values(w, q_pos, k_pos)

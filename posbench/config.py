@@ -110,7 +110,8 @@ class Config:
 
     encoding: dict[str, Any] = field(default_factory=dict)
     model: Model = field(default_factory=Model)
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=lambda: {"attend": "stream"})
+    """`attend`: stream (a token sees all before it in its window, as in the paper) | document (its own alone)."""
     tokenizer: dict[str, Any] = field(default_factory=dict)
     optim: Optim = field(default_factory=Optim)
     train: Train = field(default_factory=Train)
@@ -128,7 +129,7 @@ _INERT = {
     "train": {"micro_tokens", "compile", "threads", "validate_tokens", "checkpoint_seconds"},
     "model": {"name"},
     "optim": {"name"},
-    "data": {"name", "note"},
+    "data": {"name", "note", "size"},
     "tokenizer": {"name", "note"},
 }
 
@@ -164,7 +165,7 @@ def load_group(group: str, name: str) -> dict[str, Any]:
     with _composed([f"{group}={name}"]) as cfg:
         value = OmegaConf.to_container(cfg[group], resolve=True)
         assert isinstance(value, dict)
-        return _named(group, name, value, cfg.hydra.runtime.config_sources)
+        return _named(group, name, {str(key): entry for key, entry in value.items()}, cfg.hydra.runtime.config_sources)
 
 
 @contextmanager
@@ -220,7 +221,7 @@ def _refuse_dead_keys(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any
     for group in ("data", "tokenizer"):
         file = _yaml(group, str(chosen.get(group)), sources)
         if file is not None:
-            known[group] = dict.fromkeys(OmegaConf.load(file))
+            known[group] = dict.fromkeys([*OmegaConf.load(file), *schema[group]])
     for group, allowed in known.items():
         for key in cfg[group] if group else cfg:
             if key not in allowed:
@@ -262,6 +263,7 @@ _AT_LEAST = {
 }  # fmt: skip
 _BELOW_ONE = ("optim.beta1", "optim.beta2", "optim.momentum", "train.dropout")
 _ONE_OF = {
+    "data.attend": ("stream", "document"),
     "model.norm": ("rmsnorm", "layernorm"),
     "model.activation": ("swiglu", "relu"),
     "optim.method": ("muon", "adamw"),
@@ -275,7 +277,7 @@ _ONE_OF = {
 
 def check(config: Config) -> None:
     """Refuse, with a `UserError`, a config that could not be trained or evaluated."""
-    settings = {"seed": config.seed, "device": config.device}
+    settings: dict[str, Any] = {"seed": config.seed, "device": config.device}
     for group in GROUPS:
         value = getattr(config, group)
         settings |= {
@@ -375,6 +377,7 @@ def identity(config: Config) -> dict[str, Any]:
 
     A setting at its default is left out, so that a new setting renames no run. An encoding is its class and the
     parameters that differ from the defaults of its signature, and the SHA-256 of its source unless posbench ships it.
+    Of a corpus and a tokenizer null is the default, and `stream` of `data.attend`.
     """
     found: dict[str, Any] = {"format": FORMAT, "seed": config.seed, "encoding": _encoding_identity(config.encoding)}
     for group in ("model", "optim", "train"):
@@ -382,7 +385,10 @@ def identity(config: Config) -> dict[str, Any]:
         changed = {key: entry for key, entry in asdict(value).items() if entry != getattr(type(value), key)}
         found[group] = {key: entry for key, entry in changed.items() if key not in _INERT[group]}
     for group in ("data", "tokenizer"):
-        found[group] = {key: entry for key, entry in getattr(config, group).items() if key not in _INERT[group]}
+        given = {key: entry for key, entry in getattr(config, group).items() if entry is not None}
+        found[group] = {key: entry for key, entry in given.items() if key not in _INERT[group]}
+    if found["data"].get("attend") == "stream":
+        del found["data"]["attend"]
     return found
 
 

@@ -47,6 +47,7 @@ class Cache:
     def __init__(self, layers: int) -> None:
         self.layers = [LayerCache() for _ in range(layers)]
         self.positions: Tensor | None = None
+        self.documents: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -120,12 +121,16 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """A decoder language model whose sense of order is `encoding`.
 
-    `kernel` and `kernel_reason` tell how the last pass attended.
+    `boundary` is the id that opens a document where documents do not see each other (`data.attend=document`); None:
+    tokens see all before them in the window, as in the paper. `kernel` and `kernel_reason` tell how the last pass attended.
     """
 
-    def __init__(self, model: Model, vocab_size: int, encoding: Encoding, dropout: float = 0.0) -> None:
+    def __init__(
+        self, model: Model, vocab_size: int, encoding: Encoding, dropout: float = 0.0, boundary: int | None = None
+    ) -> None:
         super().__init__()
         self.encoding = encoding
+        self.boundary = boundary
         self.embed = nn.Embedding(vocab_size, model.width)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(model, dropout) for _ in range(model.layers))
@@ -149,6 +154,7 @@ class Decoder(nn.Module):
         if cache is not None:
             k_pos = positions if cache.positions is None else torch.cat([cache.positions, positions], dim=1)
             cache.positions = k_pos
+        documents = None if self.boundary is None else self._documents(ids, cache)
 
         x = self.dropout(self.encoding.embed(self.embed(ids), positions))
         passes: dict[tuple[int, int | None], attention.Pass] = {}
@@ -156,12 +162,21 @@ class Decoder(nn.Module):
             encoding = self.encoding.for_layer(i)
             key = (id(encoding), encoding.window(i))
             if key not in passes:
-                passes[key] = attention.begin(encoding, positions, k_pos, consecutive, layer=i)
+                passes[key] = attention.begin(encoding, positions, k_pos, consecutive, i, documents)
             final = last if i == len(self.blocks) - 1 else None
             x = block(x, passes[key], None if cache is None else cache.layers[i], final)
         how = next(iter(passes.values()))
         self.kernel, self.kernel_reason = how.kernel, how.reason
         return self.norm(x)
+
+    def _documents(self, ids: Tensor, cache: Cache | None) -> Tensor:
+        """The number of each key's document (B, S), counted in its window: an end token opens the next one."""
+        documents = (ids == self.boundary).cumsum(1)
+        if cache is not None:
+            if cache.documents is not None:
+                documents = torch.cat([cache.documents, documents + cache.documents[:, -1:]], dim=1)
+            cache.documents = documents
+        return documents
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 scores of the next token (..., V): the head is the embedding."""
@@ -191,8 +206,8 @@ class Decoder(nn.Module):
         return self.encoding.positions(windows, length, rng) if "positions" in self.encoding.hooks else None
 
 
-def build(config: Config, vocab_size: int) -> Decoder:
-    """The decoder of a config with its initial weights.
+def build(config: Config, vocab_size: int, end: int) -> Decoder:
+    """The decoder of a config with its initial weights, for a tokenizer of that many ids, `end` closing a document.
 
     Each tensor is drawn from a generator of its own, seeded by (seed, its name): two encodings at one seed share every
     weight they both have. What an encoding owns is drawn by the encoding, from a generator seeded the same way.
@@ -202,7 +217,8 @@ def build(config: Config, vocab_size: int) -> Decoder:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_seed(config.seed, "encoding"))
         encoding = encodings.build(config.encoding, shape)
-    decoder = Decoder(model, vocab_size, encoding, config.train.dropout)
+    boundary = end if config.data.get("attend") == "document" else None
+    decoder = Decoder(model, vocab_size, encoding, config.train.dropout, boundary)
     initialise(decoder, config.seed)
     return decoder
 

@@ -203,7 +203,8 @@ class Run:
                 f"{self.name} is not finished: {status['state']} at step {status['step']}.",
                 "Give the command that started it again (posbench show says which).",
             )
-        decoder = model.build(self.config, self.record["tokenizer"]["vocab_size"])
+        tokenizer = self.tokenizer()
+        decoder = model.build(self.config, tokenizer.vocab_size, tokenizer.end)
         checkpoint.load_weights(self.weights, self.record["hash"], decoder)
         return decoder.eval()
 

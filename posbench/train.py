@@ -61,7 +61,7 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
     device = system.device(config.device)
     prepared = tokens.prepare(config.data, config.tokenizer, say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
-    decoder = model.build(config, prepared.tokenizer.vocab_size).to(device)
+    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device)
     run = Run(directory(config))
     with run.lock():
         if run.started:
@@ -284,7 +284,7 @@ def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
     device = system.device(config.device)
     prepared = tokens.prepare(config.data, config.tokenizer, say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
-    decoder = model.build(config, prepared.tokenizer.vocab_size).to(device).train()
+    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device).train()
     decisions, steps = decide(config, decoder, device), _steps(config)
     optimizer = optim.build(decoder, config.optim, steps)
     state = State()
