@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +94,14 @@ def lay(request: Request, stream: Stream) -> tuple[Windows, str | None]:
         assert block is not None
         assert min_context is not None
         assert targets is not None
+        if block > min_context:
+            return NOTHING, f"a block of {block} targets does not fit {min_context} ids of context (min_context)"
+        # The set is the same at every length, also at one that cannot read it.
+        windows = same_targets(stream.documents, min(max(length, block), min_context), min_context, block, targets)
         if length > min_context:
-            return NOTHING, f"the targets have {min_context} ids of context (min_context), fewer than {length}"
+            return windows, f"the targets have {min_context} ids of context (min_context), fewer than {length}"
         if block > length:
-            return NOTHING, f"a block of {block} targets does not fit a window of {length}"
-        windows = same_targets(stream.documents, length, min_context, block, targets)
+            return windows, f"a block of {block} targets does not fit a window of {length}"
         if not len(windows):
             longest = int(np.diff(stream.documents).max(initial=0))
             wanted = f"{min_context} ids of context and a block of {min(block, targets)}"
@@ -106,9 +109,9 @@ def lay(request: Request, stream: Stream) -> tuple[Windows, str | None]:
         return windows, None
     if request.protocol == "sliding":
         assert request.stride is not None
+        windows = sliding(n_ids, max(length, request.stride), request.stride, request.targets)
         if request.stride > length:
-            return NOTHING, f"a stride of {request.stride} is longer than a window of {length}"
-        windows = sliding(n_ids, length, request.stride, request.targets)
+            return windows, f"a stride of {request.stride} is longer than a window of {length}"
     else:
         windows = nonoverlapping(n_ids, length, request.targets)
     if windows.targets < length:
@@ -135,11 +138,16 @@ class Text:
 
     @cached_property
     def words_to(self) -> dict[int, int]:
-        """Words between white space in all documents that end at a target or before it, for each last target."""
-        offsets, ids = self.stream.documents.tolist(), self.stream.ids
-        decoded = (self.prepared.tokenizer.decode(ids[a : b - 1]) for a, b in pairwise(offsets))
-        words = accumulate(len(text.split()) for text in decoded)
-        return dict(zip(offsets[1:], words, strict=True))
+        """Words between white space in the documents before each offset; empty when the tokenizer does not give back
+        the text it was made from."""
+        stream, offsets = self.stream, self.stream.documents.tolist()
+        words = [0]
+        for a, b in pairwise(offsets):
+            text = self.prepared.tokenizer.decode(stream.ids[a : b - 1])
+            if len(text.encode()) != int(stream.nbytes[a:b].sum()):
+                return {}
+            words.append(words[-1] + len(text.split()))
+        return dict(zip(offsets, words, strict=True))
 
     def documents(self, spans: np.ndarray) -> int:
         """From how many documents the targets of `spans` (R, 2) come."""
@@ -147,9 +155,9 @@ class Text:
         return int((high - low + 1).sum() - (low[1:] == high[:-1]).sum())
 
     def words(self, spans: np.ndarray) -> int | None:
-        """Words that the targets of `spans` are; None when they are not whole documents."""
+        """Words that the targets of `spans` are; None when they are not whole documents, or it cannot be known."""
         whole = len(spans) == 1 and spans[0, 0] == self.stream.documents[0] and spans[0, 1] in self.stream.documents
-        return self.words_to[int(spans[0, 1])] if whole else None
+        return self.words_to.get(int(spans[0, 1])) if whole else None
 
 
 @dataclass

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from posbench import evaluate, records
 from posbench.config import Eval
 from posbench.data import tokens
+from posbench.data.tokenizer import Tokenizer
 from posbench.data.windows import nonoverlapping, sliding
 from posbench.encodings.rope import Rope
 from posbench.errors import UserError
@@ -127,6 +128,14 @@ def test_word_perplexity_is_of_whole_documents_alone(rope):
     assert whole.words == words
     assert whole.word_perplexity == pytest.approx(math.exp(whole.nats / words))
     assert (part.words, part.word_perplexity) == (None, None)
+
+
+def test_a_tokenizer_that_loses_text_gives_no_word_perplexity(rope, monkeypatch):
+    """Words are counted in what the ids decode to, which is the text only when it has the text's bytes."""
+    decode = Tokenizer.decode
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: decode(self, ids).replace("é", "e"))
+    (row,) = evaluate.evaluate(rope, asked(rope, []))
+    assert (row.status, row.words, row.word_perplexity) == ("ok", None, None)
 
 
 def test_targets_that_end_with_a_document_are_whole_documents(rope):
@@ -318,6 +327,7 @@ def test_a_stride_or_block_longer_than_the_window_is_a_marked_row(rope):
     assert (short.reason, long.status) == ("a stride of 32 is longer than a window of 16", "ok")
     short, long = evaluate.evaluate(rope, asked(rope, [64], protocol="same-targets", block=32))
     assert (short.reason, long.status) == ("a block of 32 targets does not fit a window of 16", "ok")
+    assert short.targets_digest == long.targets_digest, "the cell belongs to the table of those lengths"
 
 
 ERRORS = [
