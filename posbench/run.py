@@ -191,7 +191,10 @@ class Run:
         """The tokenizer the run was trained with."""
         from posbench.data.tokenizer import Tokenizer
 
-        return Tokenizer.load(self.path / "tokenizer.json")
+        tokenizer = Tokenizer.load(self.path / "tokenizer.json")
+        if tokenizer.fingerprint != self.record["tokenizer"]["fingerprint"]:
+            raise _damaged(self.path / "tokenizer.json", "it is not the tokenizer of the training")
+        return tokenizer
 
     def model(self) -> Decoder:
         """The trained decoder, in eval mode on the CPU. Encoding, sizes and base are the stored ones."""

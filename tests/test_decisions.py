@@ -1,0 +1,109 @@
+"""What is decided at step 0 follows from a rule, and is obeyed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+import tiny
+import torch
+import toys
+
+from posbench import decisions, system
+from posbench.config import Config
+from posbench.decisions import Decisions
+from posbench.errors import UserError
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+STORED = Decisions("cpu", 2, "fp32", False, "causal", 4096, {"threads": "asked for"})
+
+
+def config(**train) -> Config:
+    return toys.config({"name": "sotu", "attend": "stream"}, **train)
+
+
+def record(stored: Decisions = STORED, torch_version: str = torch.__version__) -> dict:
+    return {"decisions": asdict(stored), "versions": {"torch": torch_version}}
+
+
+def test_the_cpu_runs_eager_in_float32_on_the_whole_batch():
+    decoder = tiny.decoder(("t5", {}))
+    made = decisions.decide(config(threads=1), decoder, CPU)
+    assert made == Decisions("cpu", 1, "fp32", False, "dense", 32)
+    assert made.reasons["kernel"] == "a bias that is being learned"
+    assert "compile off (auto on cpu" in "; ".join(made.explained())
+
+
+def test_settings_that_were_asked_for_are_taken():
+    made = decisions.decide(config(threads=1, precision="bf16", micro_tokens=16), tiny.decoder(("rope", {})), CPU)
+    assert (made.precision, made.micro_tokens) == ("bf16", 16)
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "compiler", "expected"),
+    [
+        ("auto", CPU, True, False),
+        ("on", CPU, True, True),
+        ("off", CUDA, True, False),
+        ("auto", CUDA, False, False),
+    ],
+)
+def test_compilation_is_a_rule(monkeypatch, asked: str, device: torch.device, compiler: bool, expected: bool):
+    monkeypatch.setattr(system, "has_compiler", lambda: compiler)
+    assert decisions.compile_decision(config(compile=asked), device)[0] is expected
+
+
+def test_compilation_without_a_compiler_is_refused(monkeypatch):
+    monkeypatch.setattr(system, "has_compiler", lambda: False)
+    with pytest.raises(UserError, match="needs a C compiler"):
+        decisions.compile_decision(config(compile="on"), CPU)
+
+
+def test_a_batch_that_does_not_fit_is_cut_into_equal_parts_of_whole_windows(monkeypatch):
+    """100 tokens' worth of memory, half of it used: 160 tokens need four parts, of 48 tokens (3 of 10 windows)."""
+    a_token = decisions.activation_bytes(config(), 64, "causal")
+    monkeypatch.setattr(decisions, "_memory", lambda device: 100 * a_token)
+    made = decisions.decide(config(batch_tokens=160, threads=1), tiny.decoder(("rope", {})), CPU)
+    assert made.micro_tokens == 48
+
+
+def test_scores_held_by_a_kernel_count_as_memory():
+    """3 x heads x keys float32 a token and layer: 2 layers x 2 heads x 16 keys x 3 x 4 bytes = 768."""
+    held = decisions.activation_bytes(config(), 64, "dense") - decisions.activation_bytes(config(), 64, "causal")
+    assert held == 768
+
+
+def test_a_resume_as_it_began_has_nothing_to_remark():
+    assert decisions.obey(STORED, record()) == (STORED, [])
+
+
+def test_each_stored_decision_holds_and_gets_one_line():
+    asked = replace(STORED, threads=16, micro_tokens=512, compile=True, precision="bf16")
+    kept, remarks = decisions.obey(asked, record())
+    assert kept == STORED
+    assert remarks == [
+        "threads stays 2 as at step 0, though it would now be 16",
+        "precision stays fp32 as at step 0, though it would now be bf16",
+        "compile stays False as at step 0, though it would now be True",
+        "micro_tokens stays 4096 as at step 0, though it would now be 512",
+    ]
+
+
+def test_what_cannot_be_had_back_is_said():
+    """Another torch, another kernel, a device that is not here."""
+    _, remarks = decisions.obey(STORED, record(torch_version="2.11.0"))
+    assert remarks == [
+        f"begun with torch 2.11.0, goes on with {torch.__version__}: its bits may differ from an undisturbed run's"
+    ]
+    kept, remarks = decisions.obey(replace(STORED, kernel="strided"), record())
+    assert kept.kernel == "strided"
+    assert remarks == [
+        "begun with the kernel causal, goes on with strided: its bits may differ from an undisturbed run's"
+    ]
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="needs a device that is not here")
+def test_a_device_that_is_not_here_is_replaced():
+    kept, remarks = decisions.obey(STORED, record(replace(STORED, device="mps")))
+    assert kept.device == "cpu"
+    assert remarks == ["begun on mps, goes on on cpu: its bits may differ from an undisturbed run's"]
