@@ -72,9 +72,16 @@ def explain(error: BaseException) -> UserError | None:
 
 def _unreadable(word: str) -> UserError:
     """A word of the command line that Hydra's grammar cannot read."""
+    from posbench.search_path import choices
+
     key, equals, value = word.partition("=")
     if not equals or not re.fullmatch(r"[+~]{0,2}[\w./@:-]+", key):
-        return UserError(f"'{word}' is no setting.", "Write group=choice or group.setting=value, as in encoding=rope.")
+        meant = next(
+            (f"{group}={word}" for group in ("encoding", "model", "data", "optim") if word in choices(group)), None
+        )
+        question = f" Did you mean '{meant}'?" if meant else ""
+        hint = "Write group=choice or group.setting=value, as in encoding=rope."
+        return UserError(f"'{word}' is no setting.{question}", hint)
     if value[:1] in ("[", "{", "("):
         return UserError(f"The list in {word} is cut short or not readable.", f"Quote it whole, as in '{key}=[1,2]'.")
     return UserError(f"The value in {word} is not readable as it stands.", f"Quote it twice: '{key}=\"{value}\"'.")

@@ -36,7 +36,8 @@ class _Lines(Progress):
     def __init__(self, total: int, title: str) -> None:
         self.total, self.title = total, title
         self.first: tuple[int, float] | None = None
-        self.last, self.written = (0, ""), time.monotonic()
+        self.last = self.shown = (0, "")
+        self.written = time.monotonic()
 
     def update(self, done: int, text: str = "") -> None:
         now = time.monotonic()
@@ -54,15 +55,20 @@ class _Lines(Progress):
         if done > started and done < self.total:
             parts.append(f"{duration((now - since) * (self.total - done) / (done - started))} left")
         print(", ".join(parts), file=sys.stderr, flush=True)
-        self.written = now
+        self.shown, self.written = self.last, now
+
+    def end(self) -> None:
+        """The last line of a job that was long enough to have any."""
+        if self.shown != (0, "") and self.shown != self.last:
+            self.write(time.monotonic())
 
 
 @contextmanager
 def progress(total: int, title: str) -> Iterator[Progress]:
     """Show on stderr how far a job of `total` units is, while the body calls `.update(done, text)`.
 
-    In a terminal it is a bar with the time left. In a file or pipe it is one line every 30 s and one at the end,
-    without control characters: `rope-L512 180/360 (50%), loss 4.213, 41 s left`.
+    In a terminal it is a bar with the time left. In a file or pipe it is one line every 30 s, and one at the end when
+    there was any before, without control characters: `rope-L512 180/360 (50%), loss 4.213, 41 s left`.
     """
     from rich.console import Console
 
@@ -72,7 +78,7 @@ def progress(total: int, title: str) -> Iterator[Progress]:
         try:
             yield lines
         finally:
-            lines.write(time.monotonic())
+            lines.end()
         return
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress

@@ -1,0 +1,99 @@
+"""The command line. Commands parse, call and print; nothing heavy is imported before a command needs it.
+
+    train.py                 one run, or a sweep through Hydra (bridge.py)
+    eval.py                  runs at lengths
+    read.py                  table, show, runs, encodings
+    data.py study.py generate.py doctor.py
+    completion.py groups.py  what <tab> and --help say of the configs
+    options.py               options that several commands share
+
+Exit status: 0, 1 when jobs failed, 2 for a mistake in the input (one or two lines on stderr), 130 on Ctrl-C. A
+traceback is a fault of ours, unless POSBENCH_DEBUG=1 or HYDRA_FULL_ERROR=1 asks for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import posbench
+from posbench.cli import bridge, data, doctor, eval, generate, groups, read, study, train
+from posbench.cli.options import say
+from posbench.errors import UserError
+
+ENVIRONMENT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Why the operating system may refuse a write, through no fault of posbench."""
+
+app = typer.Typer(
+    name="posbench",
+    # Rich help doubles the start-up time.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train", cls=groups.WithGroups)(train.train)
+app.command("eval")(eval.evaluate)
+app.command("table")(read.table)
+app.command("runs")(read.runs)
+app.command("show")(read.show_run)
+app.command("encodings")(read.encodings)
+app.add_typer(data.app, name="data")
+app.command("reproduce")(study.reproduce)
+app.command("generate")(generate.generate)
+app.command("doctor")(doctor.doctor)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(posbench.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _posbench(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Which position encoding still works past the training length, how sure is that, and what does it cost?"""
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Carry out one command line and return its exit status."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        try:
+            return app(args=list(words) or ["--help"], prog_name="posbench", standalone_mode=False) or 0
+        except UserError as error:
+            bridge.tell(error)
+            return 2
+        except typer.TyperException as error:
+            say(f"error: {error.format_message()}")
+            say(f"{_command(error)} --help lists what there is.")
+            return error.exit_code
+        except typer.Abort:
+            return 130
+        except OSError as error:
+            if error.errno not in ENVIRONMENT or bridge.debugging():
+                raise
+            say(f"error: {error.strerror}: {error.filename}")
+            return 2
+
+
+def _command(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if context is not None else "posbench"
+
+
+def _warn(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+    say(f"warning: {message}")

@@ -1,0 +1,138 @@
+"""`posbench eval`: measure runs at lengths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posbench.cli import bridge, completion
+from posbench.cli.options import ConfigDirOption, DeviceOption, Format, FormatOption, LengthsOption, say, say_row, show
+from posbench.errors import UserError, unknown
+from posbench.search_path import extra_dir
+
+if TYPE_CHECKING:
+    from posbench.evaluate import Request
+    from posbench.records import Row
+    from posbench.run import Run
+
+
+def evaluate(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN",
+            help="Path, name, or the beginning of a name or hash; none: every finished run.",
+            autocompletion=completion.runs_and_eval,
+        ),
+    ] = None,
+    lengths: LengthsOption = None,
+    protocol: Annotated[str | None, typer.Option(help="nonoverlapping (the default), sliding or same-targets.")] = None,
+    stride: Annotated[int | None, typer.Option(help="sliding: targets a window adds; half of the length.")] = None,
+    block: Annotated[int | None, typer.Option(help="same-targets: targets scored by one window; 32.")] = None,
+    min_context: Annotated[
+        int | None, typer.Option(help="same-targets: ids of its document before any target; the longest length.")
+    ] = None,
+    targets: Annotated[int | None, typer.Option(help="Only so many targets; same-targets: 4096.")] = None,
+    split: Annotated[str | None, typer.Option(help="test (the default), validation or train.")] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CORPUS", help="Another text than the run's own.", autocompletion=completion.choice("data")
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Compute again what is there already.")] = False,
+    device: DeviceOption = "auto",
+    config_dir: ConfigDirOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Measure perplexity at lengths. What was measured before is not computed again.
+
+    posbench eval --lengths 512,1024,4096
+
+    posbench eval rope-L512 --lengths 512,4096 --protocol same-targets
+    """
+    options = {
+        "lengths": None if lengths is None else f"[{','.join(map(str, lengths.values))}]",
+        "protocol": protocol,
+        "stride": stride,
+        "block": block,
+        "min_context": min_context,
+        "targets": targets,
+        "split": split,
+    }
+    with extra_dir(config_dir):
+        from posbench.search_path import choices
+
+        if on is not None and on not in choices("data"):
+            raise unknown("corpus", on, choices("data"))
+        settings = [word.rstrip("\r\n") for word in words or [] if "=" in word]
+        for word in settings:
+            if not word.startswith("eval"):
+                raise UserError(
+                    f"{word}: a run is evaluated as it was trained; only eval.* can be set.", "As in eval.block=16."
+                )
+        settings += [f"eval.{key}={value}" for key, value in options.items() if value is not None]
+        _evaluate([word for word in words or [] if "=" not in word], settings, on, force, device, format)
+
+
+def _evaluate(names: list[str], settings: list[str], on: str | None, force: bool, device: str, form: Format) -> None:
+    from posbench import evaluate, run
+    from posbench.config import compose
+    from posbench.report.lengths import length_tables
+
+    eval = compose(settings).eval
+    runs = [run.find(name) for name in names] or [one for one in run.all_runs() if _finished(one)]
+    if not runs:
+        raise UserError(f"There is no finished run in {run.root()}.", "Train one: posbench train encoding=rope")
+    jobs = [(one, evaluate.requests(one, eval, on)) for one in runs]
+    if not names and not force:
+        _announce(jobs, device)
+    rows: list[Row] = []
+    failed: list[str] = []
+    for one, requests in jobs:
+        try:
+            rows += evaluate.evaluate(one, requests, force, device, on_row=say_row)
+        except Exception as error:
+            if len(jobs) == 1:
+                raise
+            bridge.tell(error)
+            failed.append(one.name)
+    if rows:
+        show(length_tables(rows), form)
+    if failed:
+        say(f"{len(failed)} of {len(jobs)} runs could not be evaluated: {', '.join(failed)}")
+        raise typer.Exit(1)
+
+
+def _finished(one: Run) -> bool:
+    """Whether the run is done; of a damaged one the reader is told, and the others are evaluated."""
+    try:
+        return one.done
+    except UserError as error:
+        say(f"warning: {error.message} It is left out.")
+        return False
+
+
+def _announce(jobs: list[tuple[Run, list[Request]]], device: str) -> None:
+    """How much there is to do, before it is begun."""
+    from posbench import evaluate
+    from posbench.progress import duration
+
+    cells, todo, seconds = sum(len(requests) for _, requests in jobs), 0, 0.0
+    for one, requests in jobs:
+        try:
+            missing = evaluate.missing(one, requests, device)
+        except UserError:
+            continue  # said when its turn comes
+        todo += len(missing)
+        seconds += sum(_seconds(one, request.length, inputs) for request, inputs in missing)
+    about = f"{todo} of them to be measured, about {duration(seconds)}" if todo else "all of them measured before"
+    say(f"{len(jobs)} finished run(s) x lengths: {cells} results, {about}.")
+
+
+def _seconds(one: Run, length: int, inputs: int) -> float:
+    """From the speed it was trained at: a forward pass is a third of a step, and its attention grows with the window
+    (12 C + L multiplications a layer and channel)."""
+    status, width, trained = one.status(), one.config.model.width, one.config.train.length
+    return inputs * status["seconds"] / status["tokens"] / 3 * (12 * width + length) / (12 * width + trained)

@@ -1,0 +1,90 @@
+"""Options that several commands share, and how a command speaks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posbench.cli import completion
+
+if TYPE_CHECKING:
+    from posbench.records import Row
+    from posbench.report.tables import Table
+
+
+class Format(StrEnum):
+    """The forms of `posbench.report.tables.FORMATS`."""
+
+    table = "table"
+    md = "md"
+    csv = "csv"
+    json = "json"
+    latex = "latex"
+
+
+@dataclass
+class Lengths:
+    """Window lengths, as given to --lengths."""
+
+    values: list[int]
+
+
+def lengths(text: str) -> Lengths:
+    """Window lengths as "512,1024,4096", in brackets or not.
+
+    >>> lengths("512,1024")
+    Lengths(values=[512, 1024])
+    """
+    words = [word.strip() for word in text.strip().removeprefix("[").removesuffix("]").split(",")]
+    for word in words:
+        if not (word.isascii() and word.isdigit()) or int(word) < 1:
+            raise typer.BadParameter(f"'{word}' is not a positive whole number; write for example 512,1024,4096")
+    return Lengths([int(word) for word in words])
+
+
+LengthsOption = Annotated[
+    Lengths | None,
+    typer.Option(
+        "--lengths",
+        parser=lengths,
+        metavar="L,L,...",
+        help="Window lengths; each run's own training length is always added.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How tables are printed.")]
+ConfigDirOption = Annotated[
+    str | None,
+    typer.Option("--config-dir", metavar="DIR", help="A folder with encoding/, data/, ... of your own."),
+]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+RunsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RUN", help="Path, name, or the beginning of one.", autocompletion=completion.runs),
+]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="Path, name, or the beginning of one.", autocompletion=completion.runs)
+]
+
+
+def show(tables: Table | Sequence[Table], form: Format) -> None:
+    """Print tables on stdout."""
+    from posbench.report import tables as report
+
+    report.show(tables, form.value)
+
+
+def say(text: str) -> None:
+    """One line to the reader on stderr, so that stdout holds results alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def say_row(row: Row) -> None:
+    """What was just measured."""
+    value = f"perplexity {row.perplexity:.3f}" if row.perplexity is not None else f"n/a: {row.reason}"
+    say(f"{row.run} {row.protocol} at {row.length:,}: {value}")

@@ -1,0 +1,216 @@
+"""Commands that only read: `table`, `show`, `runs`, `encodings`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posbench.cli import completion
+from posbench.cli.options import (
+    ConfigDirOption,
+    Format,
+    FormatOption,
+    RunArgument,
+    RunsArgument,
+    say,
+    show,
+)
+from posbench.errors import UserError, unknown
+from posbench.search_path import extra_dir
+
+if TYPE_CHECKING:
+    from posbench.encodings.base import Shape
+    from posbench.report.tables import Table
+    from posbench.run import Run
+
+CURVE = 12
+"""Lines of a loss curve."""
+
+
+def table(runs: RunsArgument = None, format: FormatOption = Format.table) -> None:
+    """Encodings by lengths, from the rows there are.
+
+    RUN is a run, a folder of runs, or a file of one row; none: everything there is.
+    """
+    from posbench import records, run
+    from posbench.report.lengths import length_tables
+
+    rows = records.read(None if not runs else [_rows_at(word) for word in runs])
+    if not rows:
+        raise UserError(
+            f"There are no rows in {', '.join(runs) if runs else run.root()}.",
+            "Measure some: posbench eval --lengths 512,1024,4096",
+        )
+    show(length_tables(rows), format)
+
+
+def _rows_at(word: str) -> Any:
+    """A path as it is, the folder of a run otherwise."""
+    from pathlib import Path
+
+    from posbench import run
+
+    return Path(word) if Path(word).exists() else run.find(word).path
+
+
+def runs(format: FormatOption = Format.table) -> None:
+    """Every run and how far it is."""
+    from posbench import run
+    from posbench.report.tables import Column, table
+
+    found = run.all_runs()
+    if not found:
+        raise UserError(f"There is no run in {run.root()}.", "Train one: posbench train encoding=rope")
+    columns = [
+        Column("run", "run", right=False),
+        Column("state", "state", right=False),
+        Column("step", "step"),
+        Column("steps", "of"),
+        Column("tokens", "tokens"),
+        Column("valid", "validation"),
+        Column("rows", "rows"),
+    ]
+    show(table(f"Runs in {run.root()}", columns, [_run_line(one) for one in found]), format)
+
+
+def _run_line(one: Run) -> dict[str, Any]:
+    rows = len(list(one.rows_dir.glob("*.json")))
+    try:
+        return {"run": one.name, "rows": rows, **one.status()}
+    except UserError as error:
+        say(f"warning: {error.message}")
+        return {"run": one.name, "rows": rows, "state": "damaged"}
+
+
+def show_run(run: RunArgument, format: FormatOption = Format.table) -> None:
+    """One run: command, settings, loss curve, rows."""
+    from posbench import records
+    from posbench.report.lengths import length_tables
+    from posbench.run import find
+
+    one = find(run)
+    tables = [_settings(one), _curve(one)]
+    rows = records.read([one.path])
+    show([*tables, *(length_tables(rows) if rows else [])], format)
+
+
+def _settings(one: Run) -> Table:
+    from posbench.config import to_dict
+    from posbench.report.tables import Column, table
+
+    record, status = one.record, one.status()
+    facts: dict[str, Any] = {"path": str(one.path), "command": record.get("command"), "created": record.get("created")}
+    facts |= {key: status.get(key) for key in ("state", "step", "steps", "tokens", "epochs", "valid", "seconds")}
+    for group, value in to_dict(one.config).items():
+        if group == "eval":
+            continue  # settings of a later question
+        facts |= (
+            {f"{group}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {group: value}
+        )
+    facts |= {f"decided: {key}": value for key, value in record["decisions"].items() if key != "reasons"}
+    rows = [{"setting": key, "value": value} for key, value in facts.items() if value is not None]
+    return table(one.name, [Column("setting", "setting", right=False), Column("value", "value", right=False)], rows)
+
+
+def _curve(one: Run) -> Table:
+    """A dozen points of the training, the last one among them, with the validation nearest before each."""
+    from posbench.report.tables import Column, table
+
+    points: list[dict[str, Any]] = []
+    valid = None
+    for line in one.metrics():
+        valid = line.get("valid", valid)
+        if "loss" in line:
+            points.append({**line, "valid": None})
+        elif points:
+            points[-1]["valid"] = line["valid"]
+    step = max(1, -(-len(points) // CURVE))
+    kept = [point for i, point in enumerate(points) if point["valid"] is not None or (len(points) - 1 - i) % step == 0]
+    columns = [
+        Column("step", "step"),
+        Column("tokens", "tokens"),
+        Column("loss", "loss"),
+        Column("valid", "validation"),
+    ]
+    return table("Loss, nats a token", columns, kept)
+
+
+def encodings(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One of them: its page.", autocompletion=completion.choice("encoding")),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="The size that learned parameters are counted at.", autocompletion=completion.choice("model")
+        ),
+    ] = "nano",
+    length: Annotated[int, typer.Option(min=1, help="The training length they are counted at.")] = 512,
+    config_dir: ConfigDirOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """The catalogue of encodings, or one of them.
+
+    With NAME: its formula, where it acts, its parameters.
+    """
+    with extra_dir(config_dir):
+        from posbench.encodings import catalogue
+        from posbench.report.tables import Column, table
+
+        entries = dict(catalogue())
+        if name is not None and name not in entries:
+            raise unknown("encoding", name, entries)
+        if name is not None:
+            _page(name, entries[name], _shape(model, length), f"{name} ({model}, trained at {length})", format)
+            return
+        columns = [
+            Column("encoding", "encoding", right=False),
+            Column("acts_on", "acts on", right=False),
+            Column("parameters", "learned"),
+            Column("max_length", "longest"),
+            Column("paper", "paper", right=False),
+        ]
+        title = f"Encodings ({model}, trained at {length})"
+        shape = _shape(model, length)
+        rows = [{"encoding": key} | _facts(entry, shape) for key, entry in entries.items()]
+        show(table(title, columns, rows), format)
+
+
+def _shape(model: str, length: int) -> Shape:
+    from posbench.config import load_group
+    from posbench.encodings.base import Shape
+
+    size = load_group("model", model)
+    return Shape(size["layers"], size["width"], size["heads"], length)
+
+
+def _facts(entry: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """What an encoding says of itself at a size."""
+    from posbench.encodings import build
+
+    encoding = build(entry, shape)
+    return {
+        "acts_on": encoding.acts_on,
+        "parameters": sum(parameter.numel() for parameter in encoding.parameters()),
+        "max_length": encoding.max_length,
+        "shift_invariant": encoding.shift_invariant,
+        "cacheable": encoding.cacheable,
+        "paper": encoding.paper or None,
+    }
+
+
+def _page(name: str, entry: dict[str, Any], shape: Shape, title: str, form: Format) -> None:
+    from posbench.encodings import find_class
+    from posbench.report.tables import Column, table
+
+    own = {f"encoding.{key}": value for key, value in entry.items() if key not in ("name", "class")}
+    facts = {"class": entry["class"]} | own | _facts(entry, shape)
+    columns = [Column("what", "what", right=False), Column("value", "value", right=False)]
+    doc = inspect.getdoc(find_class(entry["class"])) or ""
+    if form is Format.table:
+        print(doc + "\n")
+    notes = [] if form is Format.table else [doc]
+    show(table(title, columns, [{"what": key, "value": value} for key, value in facts.items()], notes), form)

@@ -1,0 +1,58 @@
+"""Writing on: a trained model continues a text, one token at a time through its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from posbench.errors import UserError
+from posbench.model import Cache, Decoder
+
+
+@torch.no_grad()
+def generate(
+    decoder: Decoder,
+    ids: list[int],
+    count: int,
+    *,
+    end: int,
+    temperature: float = 1.0,
+    seed: int = 1,
+    device: torch.device | None = None,
+) -> Iterator[int]:
+    """Yield up to `count` ids that follow `ids`, stopping before the id `end`.
+
+    Temperature 0 takes the likeliest id each time; otherwise ids are drawn from softmax(logits / temperature) with a
+    generator seeded by `seed`, on the CPU, so that a device changes no draw. Each token is read once, its keys and
+    values kept. Raises `UserError` for an encoding that cannot be cached, and past the encoding's longest length.
+    """
+    encoding = decoder.encoding
+    if not encoding.cacheable:
+        raise UserError(
+            "This encoding cannot write through a cache: keys once computed change as later tokens come.",
+            "posbench encodings says which can.",
+        )
+    longest = encoding.max_length
+    if longest is not None and len(ids) + count - 1 > longest:
+        raise UserError(
+            f"{len(ids)} tokens of text and {count} more do not fit: this encoding ends at {longest} positions.",
+            f"Ask for --tokens {max(longest - len(ids) + 1, 0)} or fewer." if len(ids) <= longest else None,
+        )
+    generator = torch.Generator().manual_seed(seed)
+    cache = Cache(len(decoder.blocks))
+    new = torch.tensor([ids], device=device)
+    for _ in range(count):
+        logits_V = decoder.logits(decoder.hidden(new, cache=cache, last=1))[0, -1].cpu()
+        token = _draw(logits_V, temperature, generator)
+        if token == end:
+            return
+        yield token
+        new = torch.tensor([[token]], device=device)
+
+
+def _draw(logits_V: Tensor, temperature: float, generator: torch.Generator) -> int:
+    if temperature == 0:
+        return int(logits_V.argmax())
+    return int(torch.multinomial((logits_V / temperature).softmax(-1), 1, generator=generator))
