@@ -383,7 +383,7 @@ def _reader(run: Run, device: torch.device) -> Reader:
         longest = decoder().encoding.max_length
         if longest is None or length <= longest:
             return None
-        return f"{label(config.encoding)} has positions for {longest} inputs, not for {length}"
+        return f"{label(config.encoding)} has positions for {longest} inputs and no more"
 
     return Reader(
         about=About(

@@ -27,7 +27,7 @@ from posbench.report import published
 from posbench.report.lengths import perplexity_text, ratio_text
 from posbench.report.parts import Line, Part, Value, parts, ratio
 from posbench.report.published import Printed
-from posbench.report.tables import EMPTY, Cell, Column, Table, table
+from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 
 RELATIONS = ("less", "not-above", "equal")
 KEYS = ("name", "left", "relation", "right", "margin", "protocol", "paper", "note")
@@ -59,8 +59,9 @@ class Claim:
     note: str | None = None
 
     @property
-    def statement(self) -> str:
-        return f"{self.name} (within {self.margin:.0%})" if self.margin else self.name
+    def paper_ratio(self) -> float | None:
+        left, right = (entry.perplexity for entry in self.paper)
+        return None if left is None or right is None else left / right
 
     def holds(self, difference: float) -> bool:
         """Whether `difference`, left less right in nats a token, is what the claim says."""
@@ -169,57 +170,69 @@ def _why(side: Selector, lines: Sequence[Line]) -> str:
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
-    """Both numbers and their ratio, ours and the paper's, and whether the relation was seen."""
+    """A section a statement: seen or not, the two numbers of these runs and below them the paper's."""
     columns = [
-        Column("claim", "statement", right=False),
-        Column("verdict", "in these runs", right=False),
-        Column("protocol", "protocol", right=False),
-        Column("left", "ours"),
-        Column("right", "against"),
+        Column("from", "from", right=False),
+        Column("left_side", "trained > read", right=False),
+        Column("left", "perplexity"),
+        Column("right_side", "trained > read", right=False),
+        Column("right", "perplexity"),
         Column("ratio", "ratio"),
-        Column("paper_left", "paper"),
-        Column("paper_right", "against"),
-        Column("paper_ratio", "ratio"),
-        Column("source", "printed in", right=False),
     ]
-    reasons = dict.fromkeys(verdict.reason for verdict in verdicts if verdict.reason)
-    letters = {reason: chr(ord("a") + number) for number, reason in enumerate(reasons)}
-    rows = []
-    for verdict in verdicts:
-        left, right = verdict.claim.paper
-        shown = verdict.text + (f" ({letters[verdict.reason]})" if verdict.reason else "")
-        rows.append(
-            {
-                "claim": Cell(verdict.claim.name, verdict.claim.statement),
-                "verdict": Cell(verdict.text, shown),
-                "protocol": verdict.claim.protocol,
-                "left": _shown(verdict.left, perplexity_text),
-                "right": _shown(verdict.right, perplexity_text),
-                "ratio": _shown(verdict.ratio, ratio_text),
-                "paper_left": Cell(left.perplexity, left.text),
-                "paper_right": Cell(right.perplexity, right.text),
-                "paper_ratio": _printed_ratio(left, right),
-                "source": Cell(left.source, f"{left.table}, L = {_lengths(left, right)}"),
-            }
-        )
+    sections = [Section(_heading(verdict), [_ours(verdict), _theirs(verdict.claim)]) for verdict in verdicts]
     notes = [
         "seen: the two values of these runs stand in that relation, within the margin of the statement. One seed, one "
-        "text and another model than the paper's: that neither supports nor contradicts it.",
-        *(f"{verdict.claim.name}: {verdict.claim.note}" for verdict in verdicts if verdict.claim.note),
-        *(f"not measured ({letter}): {reason}" for reason, letter in letters.items()),
+        "text and another model than the paper's: that neither supports nor contradicts it."
     ]
-    return table("Statements of Press, Smith & Lewis 2022 (arXiv 2108.12409v2)", columns, rows, notes)
+    title = "Statements of Press, Smith & Lewis 2022, https://arxiv.org/abs/2108.12409v2"
+    return Table(title, columns, sections, notes, [_record(verdict) for verdict in verdicts], repeat_head=False)
 
 
-def _lengths(left: Printed, right: Printed) -> str:
-    return " and ".join(f"{length:,}" for length in dict.fromkeys([left.train_length, right.train_length]))
+def _heading(verdict: Verdict) -> str:
+    claim = verdict.claim
+    margin = f", within {claim.margin:.0%}" if claim.margin else ""
+    asides = [text for text in (verdict.reason, claim.note) if text]
+    return f"{verdict.text}: {claim.name} ({claim.protocol}{margin}){''.join(f'; {text}' for text in asides)}"
 
 
-def _printed_ratio(left: Printed, right: Printed) -> Cell:
-    if left.perplexity is None or right.perplexity is None:
-        return EMPTY
-    ratio = left.perplexity / right.perplexity
-    return Cell(ratio, ratio_text(ratio))
+def _ours(verdict: Verdict) -> list[Cell]:
+    sides = (verdict.claim.left, verdict.claim.right)
+    left, right = (cell(f"{side.encoding} {side.train_length:,} > {side.length:,}") for side in sides)
+    shown = [_shown(value, perplexity_text) for value in (verdict.left, verdict.right)]
+    return [cell("these runs"), left, shown[0], right, shown[1], _shown(verdict.ratio, ratio_text)]
+
+
+def _theirs(claim: Claim) -> list[Cell]:
+    left, right = (cell(f"{entry.encoding} {entry.train_length:,} > {entry.length:,}") for entry in claim.paper)
+    shown = [Cell(entry.perplexity, entry.text) for entry in claim.paper]
+    ratio = EMPTY if claim.paper_ratio is None else Cell(claim.paper_ratio, ratio_text(claim.paper_ratio))
+    return [cell(claim.paper[0].table), left, shown[0], right, shown[1], ratio]
+
+
+def _record(verdict: Verdict) -> dict[str, Any]:
+    claim, (left, right) = verdict.claim, verdict.claim.paper
+    return {
+        "claim": claim.name,
+        "verdict": verdict.text,
+        "reason": verdict.reason,
+        "left": str(claim.left),
+        "relation": claim.relation,
+        "right": str(claim.right),
+        "margin": claim.margin,
+        "protocol": claim.protocol,
+        "left_perplexity": verdict.left and verdict.left.value,
+        "right_perplexity": verdict.right and verdict.right.value,
+        "ratio": verdict.ratio and verdict.ratio.value,
+        "ratio_error": verdict.ratio and verdict.ratio.error,
+        "seeds": verdict.ratio and verdict.ratio.seeds,
+        "paper_left": f"{left.encoding} trained at {left.train_length:,} and read at {left.length:,}",
+        "paper_left_perplexity": left.perplexity,
+        "paper_right": f"{right.encoding} trained at {right.train_length:,} and read at {right.length:,}",
+        "paper_right_perplexity": right.perplexity,
+        "paper_ratio": claim.paper_ratio,
+        "source": left.source,
+        "note": claim.note,
+    }
 
 
 def _shown(value: Value | None, text: Callable[[float, float | None], str]) -> Cell:

@@ -19,7 +19,7 @@ def length_tables(rows: Iterable[Row]) -> list[Table]:
     tables = [_table(part) for part in found]
     if len(tables) > 1:
         for number, one in enumerate(tables, start=1):
-            one.title = f"{one.title} (part {number} of {len(tables)})"
+            one.title = f"Part {number} of {len(tables)}, {one.title}"
         differing = [name for key, name in SHARED.items() if len({part.shared[key] for part in found}) > 1]
         tables[0].notes.append(
             f"In {len(tables)} parts, because the rows differ in {_and(differing)}: numbers of two parts do not "
@@ -159,7 +159,9 @@ def _ratio_text(line: Line, record: dict[str, Any]) -> str:
 
 
 def _gain_text(line: Line, record: dict[str, Any]) -> str:
-    return "" if record["gain_bits_per_byte"] is None else f"{record['gain_bits_per_byte']:+.3f}"
+    gain = record["gain_bits_per_byte"]
+    # Adding zero turns -0.0 into 0.0.
+    return "" if gain is None else f"{round(gain, 3) + 0.0:+.3f}"
 
 
 def _title(part: Part) -> str:

@@ -122,18 +122,8 @@ def ratio(line: Line, length: int, base: Line, base_length: int) -> Value | None
 def parts(rows: Iterable[Row]) -> list[Part]:
     """Rows sorted into parts, in the order in which they first come."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    empty = []
     for row in {digest(row): row for row in rows}.values():
-        if row.targets:
-            groups.setdefault(tuple(getattr(row, key) for key in SHARED), []).append(row)
-        else:
-            empty.append(row)
-    for row in empty:
-        # No target is in every set: such an n/a row marks its cell wherever the rest agrees.
-        where = tuple(getattr(row, key) for key in SHARED)
-        fitting = [key for key in groups if key[:-1] == where[:-1]] or [where]
-        for key in fitting:
-            groups.setdefault(key, []).append(row)
+        groups.setdefault(tuple(getattr(row, key) for key in SHARED), []).append(row)
     groups = _join_halves(groups)
     return [_part(dict(zip(SHARED, key, strict=True)), members) for key, members in groups.items()]
 

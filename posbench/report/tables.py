@@ -68,7 +68,8 @@ class Section:
 class Table:
     """A title, columns, rows in sections, and notes below.
 
-    `records` is what csv and json give, one mapping a line; None: the cells' values under the columns' keys.
+    `records` is what csv and json give, one mapping a line; None: the cells' values under the columns' keys. With
+    `repeat_head` the columns are named again in each section that has a heading.
     """
 
     title: str
@@ -76,6 +77,7 @@ class Table:
     sections: list[Section]
     notes: list[str] = field(default_factory=list)
     records: list[dict[str, Any]] | None = None
+    repeat_head: bool = True
 
     def data(self) -> list[dict[str, Any]]:
         """The rows as mappings of unrounded values."""
@@ -154,7 +156,7 @@ def _terminal(tables: Sequence[Table], width: int | None) -> str:
                     prose(section.title, sum(widths))
                 elif position:
                     out.write("─" * (sum(widths[i] + gap for i in band) - gap) + "\n")
-                head = position == 0 or bool(section.title)
+                head = position == 0 or (one.repeat_head and bool(section.title))
                 grid = Grid(box=None, padding=(0, gap, 0, 0), show_header=head, pad_edge=False)
                 for i in band:
                     justify: Literal["left", "right"] = "right" if one.columns[i].right else "left"

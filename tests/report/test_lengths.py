@@ -81,7 +81,7 @@ def test_rows_of_different_targets_come_in_parts_with_the_reason(make):
     tables = length_tables(
         [make("rope", 128, 40.0), make("alibi", 128, 40.0, targets_digest="other", protocol="sliding")]
     )
-    assert [table.title.endswith(f"(part {n} of 2)") for n, table in enumerate(tables, start=1)] == [True, True]
+    assert [table.title.startswith(f"Part {n} of 2, ") for n, table in enumerate(tables, start=1)] == [True, True]
     assert "differ in protocol and set of targets" in tables[0].notes[-1]
 
 

@@ -31,15 +31,6 @@ def test_rows_that_differ_in_anything_shared_are_never_in_one_part(make, field):
     assert [part.lengths for part in parts(rows)] == [[128], [256]]
 
 
-def test_an_empty_set_of_targets_marks_its_cell_in_the_part_that_agrees_in_all_else(make):
-    """A length above min_context has no windows, so its digest is of no target at all."""
-    same = {"protocol": "same-targets", "block": 32, "min_context": 512}
-    rows = [make("rope", 128, 40.0, **same), make("rope", 1024, None, targets=0, targets_digest="none", **same)]
-    (part,) = parts(rows)
-    assert part.lengths == [128, 1024]
-    assert part.lines[0].loss(1024) is None
-
-
 def test_half_strides_are_one_part_and_a_fixed_stride_another(make):
     """Stride 64 at 128 is half of it, and is also a row of the part with stride 64."""
     sliding = {"protocol": "sliding"}
