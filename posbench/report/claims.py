@@ -158,7 +158,8 @@ def _in_part(claim: Claim, part: Part) -> Verdict:
     if reasons:
         return Verdict(claim, values[0], values[1], reason=reasons[0])
     (left,), (right,) = lines
-    return Verdict(claim, values[0], values[1], ratio(left, claim.left.length, right, claim.right.length))
+    found = ratio(left, claim.left.length, right, claim.right.length)
+    return Verdict(claim, values[0], values[1], found, None if found else "the two have no seed in common")
 
 
 def _why(side: Selector, lines: Sequence[Line]) -> str:

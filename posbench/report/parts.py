@@ -136,7 +136,7 @@ def _join_halves(groups: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[Any, ..
     stride = list(SHARED).index("stride")
     halves: dict[tuple[Any, ...], list[Row]] = {}
     for key, members in groups.items():
-        rows = [row for row in members if row.stride is not None and row.stride * 2 == row.length]
+        rows = [row for row in members if row.stride == max(1, row.length // 2)]
         if rows:
             halves.setdefault((*key[:stride], HALF, *key[stride + 1 :]), []).extend(rows)
     halves = {key: rows for key, rows in halves.items() if len({row.length for row in rows}) > 1}

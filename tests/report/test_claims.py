@@ -75,6 +75,7 @@ def test_both_numbers_their_ratio_and_the_papers_stand_in_the_table(make):
         ([("alibi", 128, 50.0, {})], "there is no row of alibi trained at 128 and read at 256 on the same targets"),
         ([("alibi", 128, 50.0, {}), ("alibi", 256, None, {"reason": "too long"})], "read at 256: too long"),
         ([("alibi", 128, 50.0, {}), ("alibi", 256, 45.0, {"targets_digest": "o"})], "on the same targets"),
+        ([("alibi", 128, 50.0, {"seed": 1}), ("alibi", 256, 45.0, {"seed": 2})], "no seed in common"),
         ([("alibi", 128, 50.0, {"protocol": "sliding"})], "nothing was read with nonoverlapping"),
         (
             [("alibi", n, 50.0, {"recipe": r, "train_tokens": t}) for n in (128, 256) for r, t in (("a", 1), ("b", 2))],

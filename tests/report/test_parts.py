@@ -32,12 +32,12 @@ def test_rows_that_differ_in_anything_shared_are_never_in_one_part(make, field):
 
 
 def test_half_strides_are_one_part_and_a_fixed_stride_another(make):
-    """Stride 64 at 128 is half of it, and is also a row of the part with stride 64."""
+    """Stride 64 at 128 is half of it, and is also a row of the part with stride 64; half of 257 is 128."""
     sliding = {"protocol": "sliding"}
-    halves = [make("rope", length, 40.0, stride=length // 2, **sliding) for length in (128, 256)]
-    fixed = [make("rope", length, 40.0, stride=64, **sliding) for length in (128, 256)]
+    halves = [make("rope", length, 40.0, stride=length // 2, **sliding) for length in (128, 257)]
+    fixed = [make("rope", length, 40.0, stride=64, **sliding) for length in (128, 257)]
     found = {part.shared["stride"]: part.lengths for part in parts([*halves, *fixed])}
-    assert found == {HALF: [128, 256], 64: [128, 256]}
+    assert found == {HALF: [128, 257], 64: [128, 257]}
     assert [part.shared["stride"] for part in parts(halves)] == [HALF]
 
 
