@@ -1,0 +1,220 @@
+"""Sets of the hub, folders laid out like them, and one text at an address; all without a network."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from texts import shipped, splits_of
+
+from posbench.data import hub
+from posbench.data.corpus import open_corpus
+from posbench.errors import UserError
+
+LINES = {
+    "train": ["", " = One = \n", "", " Text . \n", " = = Part = = \n", "", " a = b = \n", " = Two = \n", ""],
+    "validation": [" = Valid = \n", "", " v \n"],
+    "test": ["", " = = Lost = = \n", "", " = Test = \n", " t \n"],
+}
+
+
+def hub_folder(folder: Path) -> Path:
+    """A folder laid out as Salesforce/wikitext is: a README.md with two configs, parquet files by config and split."""
+    configs = {"wikitext-103-raw-v1": LINES, "wikitext-2-raw-v1": {"train": ["wrong"]}}
+    readme = ["---", "configs:"]
+    for config, splits in configs.items():
+        (folder / config).mkdir(parents=True)
+        readme += [f"- config_name: {config}", "  data_files:"]
+        for split, lines in splits.items():
+            pq.write_table(pa.table({"text": lines}), folder / config / f"{split}-00000-of-00001.parquet")
+            readme += [f"  - split: {split}", f"    path: {config}/{split}-*"]
+    (folder / "README.md").write_text("\n".join([*readme, "---", ""]))
+    return folder
+
+
+def test_articles_begin_at_level_1_headings_after_a_blank_line() -> None:
+    """By hand: the second-level heading and the line of mathematics stay inside; blank lines are " \\n" again."""
+    assert list(hub.articles(LINES["train"])) == [
+        ("One", " = One = \n \n Text . \n = = Part = = \n \n a = b = \n = Two = \n \n"),
+    ]
+    assert [title for title, _ in hub.articles(["", " = One = \n", "", " a \n", "", " = Two = \n"])] == ["One", "Two"]
+    assert list(hub.articles(LINES["test"])) == [("Test", " = Test = \n t \n")]
+
+
+@pytest.mark.slow
+def test_a_folder_laid_out_like_a_hub_set_is_read_as_one(tmp_path: Path) -> None:
+    """The loading code of wikitext103, its config picked by name and its splits by theirs."""
+    folder = hub_folder(tmp_path / "set")
+    corpus = open_corpus(shipped("data", "wikitext103", repo=str(folder)))
+    assert splits_of(corpus) == {"train": ["One"], "validation": ["Valid"], "test": ["Test"]}
+    before = corpus.fingerprint
+    pq.write_table(pa.table({"text": ["x"]}), folder / "wikitext-103-raw-v1" / "test-00000-of-00001.parquet")
+    assert open_corpus(shipped("data", "wikitext103", repo=str(folder))).fingerprint != before
+
+
+def test_a_set_with_one_split_is_shared_out_and_capped(tmp_path: Path) -> None:
+    """As fineweb_edu: of every 3 rows one is test and one validation, names from a column, only the first 7 rows."""
+    rows = {"text": [f"page {i}" for i in range(9)], "id": [f"id{i}" for i in range(9)], "score": [0.5] * 9}
+    pq.write_table(pa.table(rows), tmp_path / "train-00000-of-00001.parquet")
+    own = {"repo": str(tmp_path), "config": None, "holdout": 3, "max_documents": 7}
+    corpus = open_corpus(shipped("data", "fineweb_edu", **own))
+    assert splits_of(corpus) == {"test": ["id0", "id3", "id6"], "validation": ["id1", "id4"], "train": ["id2", "id5"]}
+
+
+def test_a_set_without_the_column_names_those_it_has(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"body": ["a"]}), tmp_path / "train-00000-of-00001.parquet")
+    with pytest.raises(UserError, match=r"has no column 'text'\.\nIt has: body"):
+        list(open_corpus(shipped("data", "fineweb_edu", repo=str(tmp_path), config=None)).labelled())
+
+
+def test_a_set_of_the_hub_is_pinned() -> None:
+    with pytest.raises(UserError, match=r"needs data\.revision"):
+        open_corpus(shipped("data", "pg19", revision=None))
+
+
+PREPARE = r"posbench data prepare {name} --out DIR[\s\S]*POSBENCH_DATA=DIR"
+
+
+@pytest.mark.parametrize("name", ["wikitext103", "pg19", "fineweb_edu"])
+def test_a_set_that_is_not_to_be_asked_for_says_how_to_prepare_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DATA-1, with the offline variables set: nothing is asked of the network."""
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=f"'{name}' .*OFFLINE is set\n.*{PREPARE.format(name=name)}"):
+        list(open_corpus(shipped("data", name)).labelled())
+
+
+def test_an_address_that_refuses_says_how_to_prepare_it() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    corpus = open_corpus(shipped("data", "enwik8", url=f"http://127.0.0.1:{port}/enwik8.zip"))
+    with pytest.raises(UserError, match=f"'enwik8' .*refused.*\n.*{PREPARE.format(name='enwik8')}"):
+        list(corpus.labelled())
+
+
+def test_a_network_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` alone tries for half a minute; a name server out of reach blocks for as long."""
+    never = threading.Event()
+    monkeypatch.setattr(hub, "PATIENCE", 0.01)
+    monkeypatch.setattr(hub.Hub, "_ask", lambda self: never.wait())
+    with pytest.raises(UserError, match=r"'pg19' .*no answer within"):
+        list(open_corpus(shipped("data", "pg19")).labelled())
+    never.set()
+    assert hub.PATIENCE < 10
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
+    """A folder and the address under which a local server gives it out."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield tmp_path, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_packed_text_at_an_address_is_fetched_checked_and_cut(served: tuple[Path, str]) -> None:
+    folder, address = served
+    text = "A line é\n" * 200
+    with zipfile.ZipFile(folder / "text.zip", "w") as packed:
+        packed.writestr("text", text)
+    data = shipped("data", "enwik8", url=f"{address}/text.zip", digest=hashlib.sha256(text.encode()).hexdigest())
+    corpus = open_corpus(data)
+    documents = list(corpus.labelled())
+    assert [(split, len(document.text.encode())) for split, document in documents] == [
+        ("train", 1800),
+        ("validation", 100),
+        ("test", 100),
+    ]
+    assert "".join(document.text for _, document in documents) == text
+    with pytest.raises(UserError, match=r"text\.zip is not the text this posbench knows"):
+        list(open_corpus(data | {"digest": "0" * 64}).labelled())
+
+
+# --- A hub of our own --------------------------------------------------------------------------------------------
+
+SERVER = """
+import hashlib, http.server, json, os, sys, threading
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlparse
+
+folder, repo, revision = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *args): pass
+    def send(self, code, content=b"", **headers):
+        self.send_response(code)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+    def send_json(self, value):
+        self.send(200, json.dumps(value).encode(), Content_Type="application/json")
+    def do_GET(self):
+        asked = urlparse(self.path)
+        path = unquote(asked.path)
+        tree, file = f"/api/datasets/{repo}/tree/{revision}", f"/datasets/{repo}/resolve/{revision}/"
+        if path == f"/api/datasets/{repo}/revision/{revision}":
+            self.send_json({"_id": "1", "id": repo, "sha": revision, "private": False, "tags": [], "siblings": []})
+        elif path.startswith(tree):
+            found = sorted((folder / path[len(tree):].strip("/")).iterdir())
+            self.send_json([
+                {"type": "directory" if each.is_dir() else "file", "oid": "1" * 40, "size": each.stat().st_size,
+                 "path": each.relative_to(folder).as_posix()} for each in found
+            ])
+        elif path.startswith(file) and (folder / path[len(file):]).is_file():
+            content, part = (folder / path[len(file):]).read_bytes(), self.headers.get("Range")
+            known = {"ETag": hashlib.sha1(content).hexdigest(), "X_Repo_Commit": revision}
+            if part:
+                first, last = (int(edge) for edge in part.removeprefix("bytes=").split("-"))
+                known["Content_Range"] = f"bytes {first}-{last}/{len(content)}"
+                content = content[first:last + 1]
+            self.send(206 if part else 200, content, **known)
+        else:
+            self.send(404, X_Error_Code="EntryNotFound")
+    do_HEAD = do_GET
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+os.environ["HF_ENDPOINT"] = f"http://127.0.0.1:{server.server_port}"
+
+from posbench.data.corpus import open_corpus
+corpus = open_corpus(json.loads(sys.argv[4]))
+print([(split, document.name) for split, document in corpus.labelled()])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_set_is_streamed_from_a_hub(tmp_path: Path) -> None:
+    """The installed `datasets` against a server that answers as the hub does: nothing but parquet and README is asked.
+
+    A process of its own, since the hub's address is read once, at import.
+    """
+    data = shipped("data", "wikitext103")
+    arguments = [str(hub_folder(tmp_path / "set")), data["repo"], data["revision"], json.dumps(data)]
+    environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1"}
+    command = [sys.executable, "-c", SERVER, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "[('train', 'One'), ('validation', 'Valid'), ('test', 'Test')]\n", done.stderr
