@@ -178,6 +178,16 @@ def test_a_checkpoint_of_one_length_is_read_at_another(case):
     assert torch.equal(logits(trained, ids(100)), logits(longer, ids(100)))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_training_compiles_into_one_graph(case):
+    """A number read back from a tensor would cut it in parts, with a warning. No C compiler is needed to see that."""
+    torch.compiler.reset()
+    model, tokens = decoder(case).train(), ids(33)
+    compiled = torch.compile(model.loss, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(tokens[:, :-1], tokens[:, 1:]), model.loss(tokens[:, :-1], tokens[:, 1:]))
+
+
 def test_losses_in_chunks_equal_losses_in_one_piece(monkeypatch):
     """LEN-2: 2 x 50 rows in pieces of 7, the same floats to 1e-6; with `last` only those targets."""
     model, tokens = decoder(("alibi", {})), ids(51, batch=2)
