@@ -14,7 +14,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from fnmatch import fnmatchcase
 from itertools import chain, islice
 from typing import Any
@@ -171,16 +171,33 @@ def open_corpus(data: Mapping[str, Any]) -> Corpus:
     if kind not in kinds:
         raise unknown("kind of corpus", kind, kinds)
     # `attend` is for the model: how text is laid out does not depend on who sees it.
+    allowed = {field.name: field for field in fields(kinds[kind]) if field.init}
     settings = {key: value for key, value in data.items() if key not in ("kind", "note", "size", "attend")}
-    allowed = [field.name for field in fields(kinds[kind]) if field.init]
-    for key in settings:
+    for key, value in settings.items():
         if key not in allowed:
             raise unknown(f"setting of data={data.get('name')}", key, allowed)
-    for key in ("max_documents", "max_bytes", "holdout"):
-        value, least = settings.get(key), 3 if key == "holdout" else 1
-        if value is not None and (not isinstance(value, int) or value < least):
-            raise UserError(f"data.{key}={value} is not a whole number of at least {least}.")
+        settings[key] = _checked(key, value, str(allowed[key].type))
+    for key, own in allowed.items():
+        if key not in settings and own.default is MISSING:
+            raise UserError(f"data={data.get('name')} lacks the setting '{key}', which a corpus of kind {kind} needs.")
     return kinds[kind](**settings)
+
+
+def _checked(key: str, value: Any, kind: str) -> Any:
+    """A setting of the type its field has. A name that the command line took for a number is a name again."""
+    if kind.startswith("int") and value is not None:
+        least = 3 if key == "holdout" else 1
+        if not isinstance(value, int) or value < least:
+            raise UserError(f"data.{key}={value} is not a whole number of at least {least}.")
+    if kind == "list[str]":
+        if not isinstance(value, list):
+            raise UserError(f"data.{key}={value} is not a list.", f"Write 'data.{key}=[{value}]'.")
+        return [str(each) for each in value]
+    if kind.startswith("str") and value is not None:
+        if isinstance(value, (list, dict)):
+            raise UserError(f"data.{key} takes one value, not {value}.")
+        return str(value)
+    return value
 
 
 def fingerprint(**facts: Any) -> str:

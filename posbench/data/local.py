@@ -81,7 +81,7 @@ def find_files(path: str) -> list[tuple[str, Path]]:
     or that a glob starts from."""
     given = Path(path).expanduser()
     if given.is_dir():
-        root, found = given, [file for file in given.rglob("*") if file.suffix in SUFFIXES]
+        root, found = given, [file for file in given.rglob("*") if _is_text(file.relative_to(given))]
         if not found:
             raise UserError(f"The folder {path} holds no text file.", f"Text files end in {', '.join(SUFFIXES)}.")
     elif given.is_file():
@@ -100,6 +100,11 @@ def find_files(path: str) -> list[tuple[str, Path]]:
         if "::" in str(file):
             raise UserError(f"{file}: '::' in a path means a chained address to `datasets`.", "Rename it.")
     return files
+
+
+def _is_text(below: Path) -> bool:
+    """Whether a file of a folder belongs to the corpus: of a known kind and nowhere hidden."""
+    return below.suffix in SUFFIXES and not any(part.startswith(".") for part in below.parts)
 
 
 def digest_of(file: Path) -> str:

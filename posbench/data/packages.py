@@ -11,10 +11,11 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from posbench.data.corpus import Corpus, Document, by_name, check_digest, fingerprint, quiet_datasets
-from posbench.errors import UserError
+from posbench.errors import UserError, closest
 
 
 def find_package(name: str, install: str) -> Path:
@@ -46,7 +47,12 @@ class _Pinned(Corpus):
         except (OSError, KeyError) as error:
             raise UserError(f"{what} is incomplete: {error}.", self.install) from error
         check_digest([document.text for document in documents], self.digest, what, self.install)
-        columns = {"name": [each.name for each in documents], "text": [each.text for each in documents]}
+        names = [document.name for document in documents]
+        for pattern in (*self.validation, *self.test):
+            if not any(fnmatchcase(name, pattern) for name in names):
+                near = closest(pattern.strip("*"), names)
+                raise UserError(f"No document of '{self.name}' is called {pattern}.", near and f"Did you mean {near}?")
+        columns = {"name": names, "text": [each.text for each in documents]}
         for row in quiet_datasets().Dataset.from_dict(columns):
             yield by_name(row["name"], self.validation, self.test), Document(row["name"], row["text"])
 

@@ -89,14 +89,16 @@ class Tokenizer:
         cut = [list(pieces(text, longest)) for text in texts]
         encoded = self._encoded([piece for parts in cut for piece in parts], max(1, (1 << 20) // longest))
         for text, parts in zip(texts, cut, strict=True):
-            found = [(piece, *next(encoded)) for piece in parts]
-            ids = np.concatenate([np.array(ids, self.dtype) for _, ids, _ in found])
-            nbytes = np.concatenate([bytes_of(piece, ends) for piece, _, ends in found])
+            found = [self._arrays(piece, *next(encoded)) for piece in parts]
+            ids, nbytes = (np.concatenate(column) for column in zip(*found, strict=True))
             if (ids == self.end).any():
                 raise UserError(f"The tokenizer '{self.name}' makes its end token of a text that contains its name.")
             if len(text) and not len(ids):
                 raise UserError(f"The tokenizer '{self.name}' makes no token of a text of {len(text)} characters.")
             yield ids, nbytes
+
+    def _arrays(self, piece: str, ids: list[int], ends: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(ids, dtype=self.dtype), bytes_of(piece, ends)
 
     def _encoded(self, parts: list[str], at_once: int) -> Iterator[tuple[list[int], list[int]]]:
         for start in range(0, len(parts), at_once):

@@ -20,7 +20,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,14 @@ def prepare(
     """
     root = Path(root) if root else posbench_data.root()
     corpus = open_corpus(data)
-    found = _find(corpus, tokenizer, root) or _make(corpus, tokenizer, root, data, say)
+    known = tokenizer if isinstance(tokenizer, Tokenizer) else find_tokenizer(tokenizer, corpus, root)
+    found = _find(corpus, known, root)
+    if found is None:
+        with _only_one(corpus, root):
+            if known is None:
+                assert not isinstance(tokenizer, Tokenizer)
+                known = open_tokenizer(tokenizer, corpus, root, say)
+            found = _find(corpus, known, root) or _make(corpus, known, root, data, say)
     say(f"{corpus.name} x {found.tokenizer.name}: ready in {found.path}.")
     return found
 
@@ -128,40 +137,40 @@ def find(
     data: Mapping[str, Any], tokenizer: Mapping[str, Any] | Tokenizer, root: Path | None = None
 ) -> Prepared | None:
     """The tokens of a corpus if they are there; tokenizes nothing, trains nothing, needs no package and no network."""
-    return _find(open_corpus(data), tokenizer, Path(root) if root else posbench_data.root())
-
-
-def _find(corpus: Corpus, tokenizer: Mapping[str, Any] | Tokenizer, root: Path) -> Prepared | None:
+    root = Path(root) if root else posbench_data.root()
+    corpus = open_corpus(data)
     known = tokenizer if isinstance(tokenizer, Tokenizer) else find_tokenizer(tokenizer, corpus, root)
-    if known is None:
+    return _find(corpus, known, root)
+
+
+def _find(corpus: Corpus, tokenizer: Tokenizer | None, root: Path) -> Prepared | None:
+    if tokenizer is None:
         return None
-    path = _directory(corpus, known, root)
-    return _open(path, corpus, known) if path.exists() else None
+    path = _directory(corpus, tokenizer, root)
+    return _open(path, corpus, tokenizer) if path.exists() else None
 
 
-def _make(
-    corpus: Corpus,
-    tokenizer: Mapping[str, Any] | Tokenizer,
-    root: Path,
-    data: Mapping[str, Any],
-    say: Callable[[str], None],
-) -> Prepared:
+@contextmanager
+def _only_one(corpus: Corpus, root: Path) -> Iterator[None]:
+    """Several processes that need the same tokens: the first makes them, the others wait and then find them."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        # Several processes that need the same tokens: the first makes them, the others wait and find them.
         with FileLock(root / f".{_safe(corpus.name)}.lock"):
-            found = _find(corpus, tokenizer, root)
-            if found is not None:
-                return found
-            if not isinstance(tokenizer, Tokenizer):
-                tokenizer = open_tokenizer(tokenizer, corpus, root, say)
-            say(f"{corpus.name}: tokenizing with {tokenizer.name}.")
-            path = _directory(corpus, tokenizer, root)
-            with files.publish_directory(path) as folder:
-                _build(folder, corpus, tokenizer, data)
+            yield
     except OSError as error:
         where, hint = error.filename or root, "POSBENCH_DATA=DIR names another place."
         raise UserError(f"{where} cannot be written: {error.strerror}.", hint) from error
+
+
+def _make(
+    corpus: Corpus, tokenizer: Tokenizer, root: Path, data: Mapping[str, Any], say: Callable[[str], None]
+) -> Prepared:
+    say(f"{corpus.name}: tokenizing with {tokenizer.name}.")
+    path = _directory(corpus, tokenizer, root)
+    for unfinished in root.glob(f".{path.name}.*.tmp"):  # of a process that was killed: we hold the lock
+        shutil.rmtree(unfinished)
+    with files.publish_directory(path) as folder:
+        _build(folder, corpus, tokenizer, data)
     if corpus.notice:
         say(corpus.notice)
     made = _open(path, corpus, tokenizer)

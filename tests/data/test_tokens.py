@@ -217,6 +217,13 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "root").iterdir() if not file.name.endswith(".lock")] == []
 
 
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+    path = prepare(two_documents(tmp_path), BYTES, root=tmp_path / "root").path
+    path.rename(path.with_name(f".{path.name}.abc.tmp"))
+    prepare(two_documents(tmp_path), BYTES, root=tmp_path / "root")
+    assert [file.name for file in (tmp_path / "root").iterdir() if file.is_dir()] == [path.name]
+
+
 def test_a_cut_is_said(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("0123456789" * 4)
     said: list[str] = []
