@@ -23,7 +23,7 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
-def write_file(path: Path, write: Callable[[Path], None]) -> None:
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Publish one file at `path`. `write` fills the temporary file it is given the path of."""
     path = Path(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -45,7 +45,7 @@ def write_file(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Publish `content` at `path`."""
-    write_file(path, lambda temporary: temporary.write_bytes(content) and None)
+    write_file(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -144,8 +144,11 @@ class Decoder(nn.Module):
         """Vectors after the final norm: (B, T, C), or (B, last, C) of the last tokens alone.
 
         ids (B, T) int64; positions (1 or B, T) default to 0, 1, ... after what the cache holds. With `last` the final
-        layer computes only those tokens, which changes no value.
+        layer computes only those tokens, which changes no value. Raises ValueError for a cache with an encoding whose
+        keys do not stay valid.
         """
+        if cache is not None and not self.encoding.cacheable:
+            raise ValueError("this encoding changes earlier keys as later tokens come: it cannot decode with a cache")
         past = 0 if cache is None else cache.length
         consecutive = positions is None
         if positions is None:
@@ -154,7 +157,7 @@ class Decoder(nn.Module):
         if cache is not None:
             k_pos = positions if cache.positions is None else torch.cat([cache.positions, positions], dim=1)
             cache.positions = k_pos
-        documents = None if self.boundary is None else self._documents(ids, cache)
+        documents = None if self.boundary is None else _documents(ids == self.boundary, cache)
 
         x = self.dropout(self.encoding.embed(self.embed(ids), positions))
         passes: dict[tuple[int, int | None], attention.Pass] = {}
@@ -168,15 +171,6 @@ class Decoder(nn.Module):
         how = next(iter(passes.values()))
         self.kernel, self.kernel_reason = how.kernel, how.reason
         return self.norm(x)
-
-    def _documents(self, ids: Tensor, cache: Cache | None) -> Tensor:
-        """The number of each key's document (B, S), counted in its window: an end token opens the next one."""
-        documents = (ids == self.boundary).cumsum(1)
-        if cache is not None:
-            if cache.documents is not None:
-                documents = torch.cat([cache.documents, documents + cache.documents[:, -1:]], dim=1)
-            cache.documents = documents
-        return documents
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 scores of the next token (..., V): the head is the embedding."""
@@ -206,6 +200,16 @@ class Decoder(nn.Module):
         return self.encoding.positions(windows, length, rng) if "positions" in self.encoding.hooks else None
 
 
+def _documents(opens: Tensor, cache: Cache | None) -> Tensor:
+    """The number of each key's document (B, S), counted in its window, where `opens` (B, T) marks their first tokens."""
+    documents = opens.cumsum(1)
+    if cache is not None:
+        if cache.documents is not None:
+            documents = torch.cat([cache.documents, documents + cache.documents[:, -1:]], dim=1)
+        cache.documents = documents
+    return documents
+
+
 def build(config: Config, vocab_size: int, end: int) -> Decoder:
     """The decoder of a config with its initial weights, for a tokenizer of that many ids, `end` closing a document.
 
@@ -217,8 +221,8 @@ def build(config: Config, vocab_size: int, end: int) -> Decoder:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_seed(config.seed, "encoding"))
         encoding = encodings.build(config.encoding, shape)
-    boundary = end if config.data.get("attend") == "document" else None
-    decoder = Decoder(model, vocab_size, encoding, config.train.dropout, boundary)
+        boundary = end if config.data.get("attend") == "document" else None
+        decoder = Decoder(model, vocab_size, encoding, config.train.dropout, boundary)
     initialise(decoder, config.seed)
     return decoder
 

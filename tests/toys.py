@@ -27,7 +27,8 @@ def text(folder: Path, size: int = 640, seed: int = 0) -> dict[str, Any]:
     sizes = {"train": size - 1, "validation": 200, "test": 200}
     for number, (split, characters) in enumerate(sizes.items()):
         (folder / f"{split}.txt").write_text(words(size, seed + number)[:characters])
-    return {"name": "files", "kind": "files", "attend": "stream", **{split: str(folder / f"{split}.txt") for split in sizes}}
+    files = {split: str(folder / f"{split}.txt") for split in sizes}
+    return {"name": "files", "kind": "files", "attend": "stream", **files}
 
 
 def config(data: dict[str, Any], encoding: str = "rope", steps: int = 60, **train: Any) -> Config:
