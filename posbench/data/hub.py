@@ -7,6 +7,7 @@ needs no network, and neither does a corpus that was prepared elsewhere. A folde
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -26,7 +27,6 @@ from posbench.data.corpus import (
     fingerprint,
     kept,
     loaded,
-    quiet_datasets,
 )
 from posbench.data.local import digest_of
 from posbench.errors import UserError
@@ -75,8 +75,9 @@ class Hub(Corpus):
         return fingerprint(kind="hub", content=content, **facts)
 
     def read(self) -> Iterator[tuple[str, Document]]:
+        ask = self._asker()
         for split in (self.split,) if self.split else SPLITS:
-            rows = reachable(self, self.repo, self._ask, self._rows(split))
+            rows = reachable(self, self.repo, ask, self._rows(split))
             named = articles(text for _, text in rows) if self.articles else rows
             documents = kept((Document(*each) for each in named), self.max_documents, self.max_bytes)
             if self.split:
@@ -84,14 +85,18 @@ class Hub(Corpus):
             else:
                 yield from ((split, document) for document in documents)
 
-    def _ask(self) -> None:
+    def _asker(self) -> Callable[[], object]:
+        """What asks the hub for the set, without the set's text and without waiting for the import of `datasets`."""
         if self._is_folder:
-            return
-        if quiet_datasets().config.HF_HUB_OFFLINE:
-            raise ConnectionError("HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set")
-        from huggingface_hub import HfApi
+            return lambda: None
+        from huggingface_hub import HfApi, constants
 
-        HfApi().dataset_info(self.repo, revision=self.revision, timeout=PATIENCE)
+        def ask() -> object:
+            if constants.HF_HUB_OFFLINE or os.environ.get("HF_DATASETS_OFFLINE", "0").lower() not in ("0", "false", ""):
+                raise ConnectionError("HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set")
+            return HfApi().dataset_info(self.repo, revision=self.revision, timeout=PATIENCE)
+
+        return ask
 
     def _rows(self, split: str) -> Iterator[tuple[str, str]]:
         where = str(Path(self.repo).expanduser().resolve()) if self._is_folder else self.repo
@@ -101,7 +106,10 @@ class Hub(Corpus):
                 for column in filter(None, (self.field, self.title)):
                     if column not in row:
                         raise UserError(f"{self.repo} has no column '{column}'.", f"It has: {', '.join(sorted(row))}.")
-                yield str(row[self.title]) if self.title else f"{split}:{number}", row[self.field] or ""
+                text = row[self.field] or ""
+                if not isinstance(text, str):
+                    raise UserError(f"{self.repo}: the column '{self.field}' holds no text.")
+                yield str(row[self.title]) if self.title else f"{split}:{number}", text
 
 
 @dataclass(kw_only=True)
@@ -137,7 +145,7 @@ class Url(Corpus):
 
 
 def reachable(
-    corpus: Corpus, source: str, ask: Callable[[], None], rows: Iterator[tuple[str, str]]
+    corpus: Corpus, source: str, ask: Callable[[], object], rows: Iterator[tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
     """The rows, after `ask` did not raise within `PATIENCE`; what goes wrong is one sentence of a `UserError`.
 

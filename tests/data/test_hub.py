@@ -81,6 +81,12 @@ def test_a_set_without_the_column_names_those_it_has(tmp_path: Path) -> None:
         list(open_corpus(shipped("data", "fineweb_edu", repo=str(tmp_path), config=None)).labelled())
 
 
+def test_a_column_that_is_no_text_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["x"], "text": [[1, 2]]}), tmp_path / "train-00000-of-00001.parquet")
+    with pytest.raises(UserError, match="the column 'text' holds no text"):
+        list(open_corpus(shipped("data", "fineweb_edu", repo=str(tmp_path), config=None)).labelled())
+
+
 def test_a_set_of_the_hub_is_pinned() -> None:
     with pytest.raises(UserError, match=r"needs data\.revision"):
         open_corpus(shipped("data", "pg19", revision=None))
@@ -92,7 +98,7 @@ PREPARE = r"posbench data prepare {name} --out DIR[\s\S]*POSBENCH_DATA=DIR"
 @pytest.mark.parametrize("name", ["wikitext103", "pg19", "fineweb_edu"])
 def test_a_set_that_is_not_to_be_asked_for_says_how_to_prepare_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """DATA-1, with the offline variables set: nothing is asked of the network."""
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     with pytest.raises(UserError, match=f"'{name}' .*OFFLINE is set\n.*{PREPARE.format(name=name)}"):
         list(open_corpus(shipped("data", name)).labelled())
 
@@ -110,7 +116,7 @@ def test_a_network_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
     """`datasets` alone tries for half a minute; a name server out of reach blocks for as long."""
     never = threading.Event()
     monkeypatch.setattr(hub, "PATIENCE", 0.01)
-    monkeypatch.setattr(hub.Hub, "_ask", lambda self: never.wait())
+    monkeypatch.setattr(hub.Hub, "_asker", lambda self: never.wait)
     with pytest.raises(UserError, match=r"'pg19' .*no answer within"):
         list(open_corpus(shipped("data", "pg19")).labelled())
     never.set()
