@@ -291,7 +291,7 @@ def check(config: Config) -> None:
         if not settings[key] < 1:
             raise UserError(f"{key}={settings[key]} must be below 1.")
     for key, allowed in _ONE_OF.items():
-        if settings[key] not in allowed:
+        if settings.get(key, allowed[0]) not in allowed:
             raise unknown(key, settings[key], allowed)
     for length in config.eval.lengths:
         if length < 1:

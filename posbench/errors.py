@@ -62,6 +62,8 @@ def explain(error: BaseException) -> UserError | None:
     text = str(error)
     if text.startswith("Ambiguous value for argument"):
         return _several(text.split("'")[1])
+    if text.startswith("Could not append to config."):
+        return UserError(text.splitlines()[0].split(". ")[1], "Leave out the '+' to change it.")
     if isinstance(cause := error.__cause__ or error.__context__, OmegaConfBaseException):
         explained = _bad_setting(cause)
         # "In 'model/mine': ConfigKeyError raised while composing config:": the fault is in a file, not in a word.

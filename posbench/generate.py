@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -11,7 +11,6 @@ from posbench.errors import UserError
 from posbench.model import Cache, Decoder
 
 
-@torch.no_grad()
 def generate(
     decoder: Decoder,
     ids: list[int],
@@ -22,7 +21,7 @@ def generate(
     seed: int = 1,
     device: torch.device | None = None,
 ) -> Iterator[int]:
-    """Yield up to `count` ids that follow `ids`, stopping before the id `end`.
+    """Up to `count` ids that follow `ids`, as they are written, stopping before the id `end`.
 
     Temperature 0 takes the likeliest id each time; otherwise ids are drawn from softmax(logits / temperature) with a
     generator seeded by `seed`, on the CPU, so that a device changes no draw. Each token is read once, its keys and
@@ -41,15 +40,19 @@ def generate(
             f"Ask for --tokens {max(longest - len(ids) + 1, 0)} or fewer." if len(ids) <= longest else None,
         )
     generator = torch.Generator().manual_seed(seed)
+    start = torch.tensor([ids], device=device)
+    return _write(decoder, start, count, end, lambda logits_V: _draw(logits_V, temperature, generator))
+
+
+@torch.no_grad()
+def _write(decoder: Decoder, new: Tensor, count: int, end: int, draw: Callable[[Tensor], int]) -> Iterator[int]:
     cache = Cache(len(decoder.blocks))
-    new = torch.tensor([ids], device=device)
     for _ in range(count):
-        logits_V = decoder.logits(decoder.hidden(new, cache=cache, last=1))[0, -1].cpu()
-        token = _draw(logits_V, temperature, generator)
+        token = draw(decoder.logits(decoder.hidden(new, cache=cache, last=1))[0, -1].cpu())
         if token == end:
             return
         yield token
-        new = torch.tensor([[token]], device=device)
+        new = torch.tensor([[token]], device=new.device)
 
 
 def _draw(logits_V: Tensor, temperature: float, generator: torch.Generator) -> int:

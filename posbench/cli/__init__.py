@@ -75,7 +75,7 @@ def run(words: Sequence[str]) -> int:
         try:
             return app(args=list(words) or ["--help"], prog_name="posbench", standalone_mode=False) or 0
         except UserError as error:
-            bridge.tell(error)
+            bridge.tell(error, bridge.debugging())
             return 2
         except typer.TyperException as error:
             say(f"error: {error.format_message()}")

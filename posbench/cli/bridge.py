@@ -129,7 +129,7 @@ class _Task:
 
     def __init__(self, work: Work, command: str, jobs: Sequence[str], folder: str | None) -> None:
         self.work, self.command, self.jobs, self.folder = work, command, jobs, folder
-        self.process = os.getpid()
+        self.process, self.debugging = os.getpid(), debugging()
         self.errors: list[tuple[str, Exception]] = []
         # hydra.main reads the name and module of a function.
         self.__name__, self.__qualname__ = command, command
@@ -153,7 +153,7 @@ class _Task:
                 raise  # in a launcher's worker: Hydra carries it to the main process
             self.errors.append((shlex.join(words), error))
             if self.jobs:
-                tell(error)
+                tell(error, self.debugging)
 
     def finish(self) -> None:
         """Raise what the one job raised, or sum the sweep up and exit with 1 when a job failed."""
@@ -167,9 +167,9 @@ class _Task:
         raise typer.Exit(1)
 
 
-def tell(error: Exception) -> None:
-    """An error on stderr: one or two lines for a `UserError`, a traceback for a fault of ours."""
-    if isinstance(error, UserError) and not debugging():
+def tell(error: Exception, debugging: bool) -> None:
+    """An error on stderr: one or two lines for a `UserError`, a traceback for a fault of ours and when debugging."""
+    if isinstance(error, UserError) and not debugging:
         say(f"error: {error}")
     else:
         traceback.print_exception(error)

@@ -81,5 +81,5 @@ def _matches(word: str, typed: list[str], multirun: bool, folder: str | None) ->
         register()
         plugin = DefaultCompletionPlugin(GlobalHydra.instance().config_loader())
         found = plugin._query("config", " ".join([*typed, *(["--multirun"] if multirun else []), word]))
-    found = [match for match in found if match.split("=")[0] not in ("hydra.", "hydra/")]
+    found = [match for match in found if match.split("=")[0] not in ("hydra", "hydra.", "hydra/")]
     return [f"{done},{match.removeprefix(key)}" for match in found] if comma else found

@@ -68,7 +68,7 @@ def evaluate(
             raise unknown("corpus", on, choices("data"))
         settings = [word.rstrip("\r\n") for word in words or [] if "=" in word]
         for word in settings:
-            if not word.startswith("eval"):
+            if not word.startswith(("eval.", "eval=")):
                 raise UserError(
                     f"{word}: a run is evaluated as it was trained; only eval.* can be set.", "As in eval.block=16."
                 )
@@ -96,7 +96,7 @@ def _evaluate(names: list[str], settings: list[str], on: str | None, force: bool
         except Exception as error:
             if len(jobs) == 1:
                 raise
-            bridge.tell(error)
+            bridge.tell(error, bridge.debugging())
             failed.append(one.name)
     if rows:
         show(length_tables(rows), form)

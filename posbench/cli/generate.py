@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from posbench.cli.options import DeviceOption, RunArgument
-from posbench.errors import UserError
 
 
 def generate(
@@ -30,16 +29,15 @@ def generate(
     tokenizer = one.tokenizer()
     ids = [tokenizer.end, *tokenizer.encode(text)[0].tolist()]
     decoder = one.model().to(where)
-    written: list[int] = []
-    shown = text
-    print(text, end="", flush=True)
-    for token in generate(decoder, ids, tokens, end=tokenizer.end, temperature=temperature, seed=seed, device=where):
+    tokens_to_come = generate(decoder, ids, tokens, end=tokenizer.end, temperature=temperature, seed=seed, device=where)
+    written = ids[1:]
+    shown = tokenizer.decode(written)
+    print(shown, end="", flush=True)
+    for token in tokens_to_come:
         written.append(token)
-        # A token may hold part of a character: show what is whole.
-        whole = tokenizer.decode([*ids[1:], *written])
+        whole = tokenizer.decode(written)
+        # A token may hold part of a character: it is shown once it is whole.
         if not whole.endswith("\N{REPLACEMENT CHARACTER}"):
             print(whole[len(shown) :], end="", flush=True)
             shown = whole
     print()
-    if not written:
-        raise UserError(f"{one.name} wrote nothing: the text is at its end for it.", "Try another --seed.")

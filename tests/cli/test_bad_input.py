@@ -1,0 +1,133 @@
+"""A mistake on the command line is one or two lines on stderr and status 2; nothing is run and nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Posbench
+
+ENCODINGS = "encoding: alibi, learned, none, rope, shaw, sinusoidal, t5"
+
+CASES = [
+    # What Hydra alone says in 5 to 9 lines (misspelt words: CLI-2).
+    ("train encoding=ropee", f"There is no encoding 'ropee'. Did you mean 'rope'?\n{ENCODINGS}"),
+    ("train encodng=rope", "There is no setting 'encodng'. Did you mean 'encoding'?"),
+    ("train train.lenght=512", "There is no setting 'train.lenght'. Did you mean 'train.length'?"),
+    ("train model.n_haeds=4", "There is no setting 'model.n_haeds'. Did you mean 'model.heads'?"),
+    ("train +model.n_haeds=4", "There is no setting 'model.n_haeds'. Did you mean 'model.heads'?"),
+    ("train ++model.n_haeds=4", "There is no setting 'model.n_haeds'. Did you mean 'model.heads'?"),
+    ("train encoding.bsae=5", "There is no setting 'encoding.bsae'. Did you mean 'encoding.base'?"),
+    ("train +encoding.bsae=5", "There is no setting 'encoding.bsae'. Did you mean 'encoding.base'?"),
+    ("train length=128", "There is no setting 'length'. Did you mean 'train.length'?"),
+    ("train model.heads=7", "model.heads=7 does not divide model.width=128."),
+    ("train optim.lr=fast", "optim.lr: Value 'fast' of type 'str' could not be converted to Float"),
+    ("train hydra/launcher=jobli", "There is no hydra/launcher 'jobli'."),
+    ("train '~train.length'", "train.length cannot be taken away."),
+    # In a sweep: the job is named, before any is started.
+    ("train -m encoding=rope,alibii", "In the job encoding=alibii: There is no encoding 'alibii'. Did you mean"),
+    ("train -m encoding=rope,alibi encoding.base=5", "In the job encoding=alibi: There is no setting 'encoding.base'."),
+    ("train -m encoding=rope,alibi model.heads=7", "In the job encoding=rope: model.heads=7 does not divide"),
+    ("train -m encoding=t5,shaw encoding.clip=3", "In the job encoding=t5: There is no setting 'encoding.clip'."),
+    # Commas, brackets, quotes (CLI-1).
+    ("train encoding=rope,alibi", "encoding=rope,alibi gives several values.\nAdd -m to run one job for each."),
+    ("train eval.lengths=512,1024", "write 'eval.lengths=[512,1024]'."),
+    ("train eval.lengths=[512, 1024]", "The list in eval.lengths=[512, is cut short or not readable."),
+    ("train data=files data.path=été.txt", "Quote it twice: 'data.path=\"été.txt\"'."),
+    ("train train.tokens=2026-01-02", "train.tokens: Value '2026-01-02' of type 'str' could not be converted"),
+    ("train 'train.tokens=5|6'", "train.tokens: Value '5|6' of type 'str' could not be converted to Integer"),
+    ("eval --lengths 512,abc", "'--lengths': 'abc' is not a positive whole number; write for example 512,1024,4096"),
+    ("eval --lengths 512,-1", "'-1' is not a positive whole number"),
+    # A dot for a slash (CLI-3): never a dead key beside a plain rope run.
+    ("train encoding.extension=yarn", "There is no setting 'encoding.extension'."),
+    ("train +encoding.extension=yarn", "There is no setting 'encoding.extension'."),
+    # Words that nothing takes (CLI-5).
+    ("train alibi", "'alibi' is no setting. Did you mean 'encoding=alibi'?"),
+    ("train nonsense", "'nonsense' is no setting."),
+    ("train --nonsense", "No such option: --nonsense"),
+    ("train --multrun", "No such option: --multrun (Possible options: --multirun)"),
+    ("eval --nonsense", "No such option: --nonsense"),
+    ("eval nonsense", "There is no run 'nonsense'"),
+    ("eval encoding=alibi", "a run is evaluated as it was trained; only eval.* can be set."),
+    ("eval evaluate.block=3", "only eval.* can be set."),
+    ("eval eval.blok=3", "There is no setting 'eval.blok'. Did you mean 'eval.block'?"),
+    ("eval --protocol slidin", "There is no eval.protocol 'slidin'. Did you mean 'sliding'?"),
+    ("eval --split tset", "There is no eval.split 'tset'. Did you mean 'test'?"),
+    ("eval --on sout", "There is no corpus 'sout'. Did you mean 'sotu'?"),
+    ("eval --stride 0", "eval.stride=0 must be 1 or more."),
+    ("eval", "There is no finished run in"),
+    ("table", "There are no rows in"),
+    ("table nonsense", "There is no run 'nonsense'"),
+    ("table extra --format exel", "Invalid value for '--format'"),
+    ("show nonsense", "There is no run 'nonsense'"),
+    ("show", "Missing argument 'RUN'"),
+    ("runs", "There is no run in"),
+    ("runs extra", "Got unexpected extra argument(s) (extra)"),
+    ("encodings rop", f"There is no encoding 'rop'. Did you mean 'rope'?\n{ENCODINGS}"),
+    ("encodings --model nao", "There is no model 'nao'. Did you mean 'nano'?"),
+    ("generate nonsense Hello", "There is no run 'nonsense'"),
+    ("data prepare sout", "There is no data 'sout'. Did you mean 'sotu'?"),
+    ("data prepared", "No such command 'prepared'"),
+    ("reproduce --full --smoke", "Only one of --full and --smoke can be given."),
+    ("trian", "No such command 'trian'"),
+    # What says how another flag prints.
+    ("train --resolve", "--package and --resolve say how --cfg prints."),
+    ("train --cfg job -m", "Only one of --cfg, --info and -m can be given."),
+    ("train --cfg jobs", "Invalid value for '--cfg'"),
+    ("train --config-dir nowhere", "There is no config folder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "said"), CASES, ids=[line for line, _ in CASES])
+def test_a_mistake_is_named_with_the_nearest_valid_choice(posbench: Posbench, tmp_path: Path, line: str, said: str):
+    done = posbench(line) if "[512, " not in line else posbench("train", "eval.lengths=[512,", "1024]")
+    assert done.status == 2
+    assert said in done.err
+    assert done.err.startswith("error: ")
+    assert len(done.err.splitlines()) <= 2
+    assert done.out == ""
+    assert not list((tmp_path / "here").iterdir())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_traceback_is_there_for_whoever_asks(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("POSBENCH_DEBUG", "1")
+    done = posbench("train encoding=ropee")
+    assert done.status == 2
+    assert "Traceback" in done.err
+
+
+def test_a_fault_of_ours_keeps_its_traceback(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):
+    from posbench import train
+
+    def broken(*words: object) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(train, "train", broken)
+    with pytest.raises(RuntimeError, match="ours"):
+        posbench("train encoding=rope")
+
+
+def test_what_the_operating_system_refuses_is_one_line(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):
+    from posbench import train
+
+    def full(*words: object) -> None:
+        raise OSError(28, "No space left on device", "/runs/rope/checkpoint.safetensors")
+
+    monkeypatch.setattr(train, "train", full)
+    done = posbench("train encoding=rope")
+    assert done.status == 2
+    assert done.err == "error: No space left on device: /runs/rope/checkpoint.safetensors\n"
+
+
+def test_ctrl_c_is_status_130_and_no_traceback(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):
+    from posbench import train
+
+    def interrupted(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "train", interrupted)
+    done = posbench("train encoding=rope")
+    assert done.status == 130
+    assert "Traceback" not in done.err
+    assert posbench("train -m encoding=rope,alibi").status == 130

@@ -1,0 +1,322 @@
+"""A config is composed, refused when it is wrong, and named by what decides the weights and by nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from posbench import config as settings
+from posbench import encodings
+from posbench.config import Config, check, compose, from_dict, hash8, identity, label, load_group, to_dict
+from posbench.errors import UserError
+from posbench.search_path import choices, config_dir, user_dirs
+
+GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval")
+
+OWN = """
+from posbench.encodings.base import Encoding, Shape
+
+
+class Mine(Encoding):
+    def __init__(self, shape: Shape, slope: float = 1.0) -> None:
+        super().__init__(shape)
+"""
+
+
+def named(*overrides: str) -> str:
+    return hash8(identity(compose(overrides)))
+
+
+@pytest.fixture(scope="module")
+def default() -> Config:
+    return compose()
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with encoding/mine.yaml and encoding/mine.py, known through POSBENCH_CONFIGS."""
+    folder = tmp_path / "my"
+    (folder / "encoding").mkdir(parents=True)
+    (folder / "encoding" / "mine.yaml").write_text("class: mine.py:Mine\nslope: 1.0\n")
+    (folder / "encoding" / "mine.py").write_text(OWN)
+    monkeypatch.setenv("POSBENCH_CONFIGS", str(folder))
+    return folder
+
+
+# Composing ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", [f"{group}={name}" for group in GROUPS for name in choices(group)])
+def test_every_shipped_choice_composes(choice: str):
+    config = compose([choice])
+    group, name = choice.split("=")
+    value = getattr(config, group)
+    assert (value["name"] if isinstance(value, dict) else getattr(value, "name", name)) == name
+
+
+def test_the_defaults_are_a_rope_run_on_the_state_of_the_union(default: Config):
+    assert (default.encoding["name"], default.data["name"], default.tokenizer["name"]) == ("rope", "sotu", "bpe")
+    assert (default.model.name, default.train.length, default.seed) == ("nano", 512, 1)
+
+
+def test_composing_leaves_no_global_state_of_hydra_behind():
+    compose(["encoding=alibi"])
+    with pytest.raises(UserError):
+        compose(["encoding=alibii"])
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_one_choice_of_a_group_is_plain_data_with_its_name():
+    assert load_group("model", "micro")["layers"] == 6
+    assert load_group("encoding", "t5") == {
+        "class": "posbench.encodings.t5.T5", "buckets": 32, "max_distance": 128, "name": "t5"
+    }  # fmt: skip
+    with pytest.raises(UserError, match=r"There is no encoding 'rop'. Did you mean 'rope'?"):
+        load_group("encoding", "rop")
+
+
+def test_a_config_survives_storage_as_json(default: Config):
+    assert from_dict(json.loads(json.dumps(to_dict(default)))) == default
+
+
+def test_what_an_older_posbench_did_not_store_has_its_default(default: Config):
+    stored = to_dict(default)
+    del stored["train"]["dropout"]
+    assert from_dict(stored) == default
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda d: d.pop("model"), "has no 'model'"),
+        (lambda d: d["model"].update(layres=4), "layres"),
+        (lambda d: d["model"].update(layers="four"), "model.layers"),
+        (lambda d: d.update(colour="red"), "colour"),
+    ],
+)
+def test_a_stored_config_that_is_odd_is_refused(default: Config, damage, said: str):
+    stored = to_dict(default)
+    damage(stored)
+    with pytest.raises(UserError, match="stored config") as caught:
+        from_dict(stored)
+    assert said in str(caught.value)
+
+
+# The user's own folders -----------------------------------------------------------------------------------------------
+
+
+def test_a_class_is_found_beside_the_yaml_that_names_it(mine: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    config = compose(["encoding=mine", "encoding.slope=2"])
+    assert config.encoding == {"class": f"{mine / 'encoding' / 'mine.py'}:Mine", "slope": 2, "name": "mine"}
+
+
+def test_a_class_given_on_the_command_line_is_found_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "here.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    config = compose(["encoding=none", "encoding.class=here.py:Mine"])
+    assert config.encoding["class"] == f"{tmp_path / 'here.py'}:Mine"
+    with pytest.raises(UserError, match="there is no such file"):
+        compose(["encoding=none", "encoding.class=there.py:Mine"])
+
+
+def test_several_folders_are_searched_and_one_that_is_missing_is_named(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    other = tmp_path / "other"
+    (other / "model").mkdir(parents=True)
+    (other / "model" / "tall.yaml").write_text("layers: 20\n")
+    monkeypatch.setenv("POSBENCH_CONFIGS", f"{mine}:{other}")
+    config = compose(["encoding=mine", "model=tall"])
+    assert (config.model.name, config.model.layers, config.model.width) == ("tall", 20, 128)
+    assert "mine" in choices("encoding")
+    monkeypatch.setenv("POSBENCH_CONFIGS", f"{mine}:{tmp_path / 'gone'}")
+    with pytest.raises(UserError, match=r"There is no config folder .*gone"):
+        user_dirs()
+    with pytest.raises(UserError, match=r"There is no config folder .*gone"):
+        compose()
+
+
+def test_a_wrong_key_in_a_users_yaml_names_the_file_and_the_key(mine: Path):
+    (mine / "model").mkdir()
+    (mine / "model" / "tall.yaml").write_text("layres: 20\n")
+    with pytest.raises(UserError, match=r"In 'model/tall': There is no setting 'model.layres'.*'model.layers'"):
+        compose(["model=tall"])
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ("model.heads=7", "model.heads=7 does not divide model.width=128.\nmodel.heads=8 does."),
+        ("model.layers=0", "model.layers=0 must be 1 or more."),
+        ("model.norm=rmsnrm", "There is no model.norm 'rmsnrm'. Did you mean 'rmsnorm'?"),
+        ("optim.lr=nan", "optim.lr=nan must be 0 or more."),
+        ("optim.method=adam", "There is no optim.method 'adam'. Did you mean 'adamw'?"),
+        ("train.dropout=1", "train.dropout=1.0 must be below 1."),
+        ("train.length=1000", "Write train.batch_tokens=4000 or 5000."),
+        ("train.length=8192", "Write train.batch_tokens=8192."),
+        ("train.micro_tokens=700", "Write train.micro_tokens=512 or 1024."),
+        ("train.tokens=100", "train.tokens=100 is less than one batch"),
+        ("seed=-1", "seed=-1 must be 0 or more."),
+        ("device=gpu", "There is no device 'gpu'."),
+        ("eval.lengths=[512,0]", "eval.lengths: 0 is not a positive whole number."),
+        ("eval.protocol=slidin", "Did you mean 'sliding'?"),
+        ("eval.stride=0", "eval.stride=0 must be 1 or more."),
+        ("data.attend=page", "There is no data.attend 'page'."),
+        ("encoding.layout=pairs", "encoding.layout=pairs does not fit 'rope'."),
+        ("model.heads=128", "pairs need an even head width"),
+        ("model.name=big", "model.name=big has no effect."),
+        ("~encoding", "names no class"),
+        ("data=files +data.pth=x", "There is no setting 'data.pth'. Did you mean 'data.path'?"),
+        ("+tokenizer.vocab=5", "There is no setting 'tokenizer.vocab'. Did you mean 'tokenizer.vocab_size'?"),
+        ("+encoding.bsae=5", "There is no setting 'encoding.bsae'. Did you mean 'encoding.base'?"),
+        ("+model.n_haeds=4", "There is no setting 'model.n_haeds'. Did you mean 'model.heads'?"),
+        ("+colour=red", "There is no setting 'colour'."),
+    ],
+)
+def test_what_could_not_be_trained_is_refused_in_one_sentence(overrides: str, said: str):
+    with pytest.raises(UserError) as caught:
+        compose(overrides.split())
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_checking_draws_from_no_global_generator(default: Config):
+    import torch
+
+    before = torch.random.get_rng_state()
+    check(dataclasses.replace(default, encoding=load_group("encoding", "learned")))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+# Identity -------------------------------------------------------------------------------------------------------------
+
+INERT = {
+    "model": {"name"},
+    "optim": {"name"},
+    "train": {"micro_tokens", "compile", "threads", "validate_tokens", "checkpoint_seconds"},
+}
+
+
+@pytest.mark.parametrize("group", INERT)
+def test_each_setting_either_names_another_run_or_is_known_to_be_inert(default: Config, group: str):
+    """A new setting fails here until somebody decides which of the two it is."""
+    value = getattr(default, group)
+    for setting in dataclasses.fields(value):
+        entry = getattr(value, setting.name)
+        other = entry + 1 if isinstance(entry, int | float) else entry + "x"
+        changed = dataclasses.replace(default, **{group: dataclasses.replace(value, **{setting.name: other})})
+        renamed = identity(changed) != identity(default)
+        assert renamed is (setting.name not in INERT[group]), f"{group}.{setting.name}"
+
+
+def test_the_name_of_a_run_knows_nothing_of_evaluation_device_or_study(default: Config):
+    other = dataclasses.replace(default, study="mine", device="cuda:3", eval=settings.Eval(lengths=[7], targets=3))
+    assert identity(other) == identity(default)
+    assert identity(dataclasses.replace(default, seed=2)) != identity(default)
+
+
+def test_what_is_at_its_default_is_left_out(default: Config):
+    """So that a setting added later, at its default, renames no run."""
+    assert identity(default) == {
+        "format": 1,
+        "seed": 1,
+        "encoding": {"class": "posbench.encodings.rope.Rope"},
+        "model": {},
+        "optim": {},
+        "train": {},
+        "data": {
+            "kind": "sotu",
+            "digest": "25baabf61c4692dae5f8d4e84aa55d617232584f31f795ddb3dd1277d76be89e",
+            "validation": ["*-Cleveland-*"],
+            "test": ["*-Taft-*", "*-Polk-*"],
+        },
+        "tokenizer": {"kind": "bpe", "vocab_size": 2048},
+    }
+
+
+FROZEN = {
+    "model": {
+        "layers": 4, "width": 128, "heads": 4, "hidden": 344, "norm": "rmsnorm", "activation": "swiglu",
+    },
+    "optim": {
+        "method": "muon", "lr": 0.003, "matrix_lr": 0.02, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95,
+        "momentum": 0.95, "warmup": 0.05, "schedule": "linear", "clip": 1.0,
+    },
+    "train": {
+        "length": 512, "tokens": 1_500_000, "batch_tokens": 4096, "dropout": 0.0, "precision": "auto",
+    },
+    "encoding": {
+        "alibi": {},
+        "learned": {"length": None},
+        "none": {},
+        "rope": {"layout": "half", "base": 10000.0, "embed_scale": False},
+        "shaw": {"clip": 16, "values": False},
+        "sinusoidal": {"base": 10000.0},
+        "t5": {"buckets": 32, "max_distance": 128},
+    },
+}  # fmt: skip
+
+
+def test_defaults_are_frozen():
+    """Changing one would give the runs that were made with it another config under the same name.
+
+    When it must be: raise FORMAT, and then change it here.
+    """
+    assert settings.FORMAT == 1
+    for group, kind in (("model", settings.Model), ("optim", settings.Optim), ("train", settings.Train)):
+        found = {key: value for key, value in dataclasses.asdict(kind()).items() if key not in INERT[group]}
+        assert found == FROZEN[group], group
+    shipped = {file.stem for file in (config_dir() / "encoding").glob("*.yaml")}
+    assert shipped == set(FROZEN["encoding"])
+    for name, defaults in FROZEN["encoding"].items():
+        cls = encodings.find_class(load_group("encoding", name)["class"])
+        parameters = list(inspect.signature(cls).parameters.values())[1:]
+        assert {one.name: one.default for one in parameters} == defaults, name
+
+
+@pytest.mark.parametrize("name", FROZEN["encoding"])
+def test_a_shipped_yaml_says_what_the_class_has_as_defaults(name: str):
+    assert identity(compose([f"encoding={name}"]))["encoding"] == {"class": load_group("encoding", name)["class"]}
+
+
+def test_a_hash_is_the_same_on_every_machine():
+    """What `printf TEXT | sha256sum` begins with, TEXT the JSON with sorted keys and no blanks."""
+    assert hash8({"b": "x", "a": [1, 2.5]}) == "5cefae54"
+    assert named() == "166dd09c"
+
+
+def test_a_number_is_one_number_however_it_is_written():
+    assert named("encoding.base=500000") == named("encoding.base=5e5") == named("encoding.base=500000.0") != named()
+
+
+def test_a_users_encoding_is_named_by_the_content_of_its_file_not_by_its_folder(mine: Path, tmp_path: Path):
+    first = named("encoding=mine")
+    (tmp_path / "mine.py").write_text(OWN)
+    assert named("encoding=mine", f"encoding.class={tmp_path / 'mine.py'}:Mine") == first
+    assert named("encoding=mine", "encoding.slope=2") != first
+    (mine / "encoding" / "mine.py").write_text(OWN + "# another thought\n")
+    assert named("encoding=mine") != first
+
+
+def test_notes_on_a_corpus_are_inert(default: Config):
+    data: dict[str, Any] = default.data | {"note": "other words", "size": {"documents": 1}}
+    assert identity(dataclasses.replace(default, data=data)) == identity(default)
+    assert identity(dataclasses.replace(default, data=data | {"attend": "document"})) != identity(default)
+
+
+def test_a_label_names_what_a_wrapper_holds():
+    assert label({"name": "rope"}) == "rope"
+    assert label({"name": "randomized", "inner": "alibi"}) == "randomized(alibi)"
+    assert label({"name": "outer", "inner": {"name": "randomized", "inner": "t5"}}) == "outer(randomized(t5))"
