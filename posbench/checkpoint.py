@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from posbench import files
@@ -90,20 +90,25 @@ def _write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any])
     files.write_file(path, lambda temporary: save_file(whole, temporary, metadata))
 
 
-def _read(path: Path, kind: str, run_hash: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_header(path: Path, kind: str, run_hash: str) -> dict[str, Any]:
+    """What `path` says of itself. Raises UserError naming the file when it is cut short, garbage or another run's."""
     hint = f"Remove {path.parent} to train the run again."
     try:
+        # Opening holds the file's size against its header.
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-        header = json.loads(metadata[KEY]) if KEY in metadata else None
+            header = json.loads((file.metadata() or {}).get(KEY, "null"))
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}.", hint) from error
     if not isinstance(header, dict) or header.get("kind") != kind:
         raise UserError(f"{path} is a safetensors file, but no {kind} written by posbench.", hint)
     if header["hash"] != run_hash:
         raise UserError(f"{path} belongs to the run {header['hash']}, not to {run_hash}.", hint)
-    return tensors, header
+    return header
+
+
+def _read(path: Path, kind: str, run_hash: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    header = read_header(path, kind, run_hash)
+    return load_file(path), header
 
 
 def _fill(path: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

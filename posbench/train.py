@@ -67,6 +67,7 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
         if run.started:
             run.refuse_other(config, batches.stream.digest)
             if run.done:
+                checkpoint.read_header(run.weights, "weights", run.hash)
                 run.checkpoint.unlink(missing_ok=True)
                 say(f"{run.name} is trained already")
                 return run
@@ -85,11 +86,23 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
             remarks = [_outline(config, prepared, batches.stream, decoder), "; ".join(decisions.explained())]
         for remark in remarks:
             tell(remark)
+
+        if decisions.device != device.type:
+            device = torch.device(decisions.device)
+        system.set_threads(decisions.threads)
+        torch.manual_seed(config.seed)
+        decoder.to(device).train()
+        optimizer = optim.build(decoder, config.optim, _steps(config))
+        state = State()
+        if run.checkpoint.is_file():
+            state = checkpoint.load(run.checkpoint, run.hash, decoder, optimizer, device)
+            tell(f"going on from step {state.step} of {_steps(config)}")
         try:
-            _loop(run, config, decoder, decisions, batches, valid, tell)
+            _loop(run, config, decisions, decoder, optimizer, state, batches, valid, tell)
         except torch.OutOfMemoryError as error:
             run.fail("out of memory")
-            hint = f"Ask for smaller parts: train.micro_tokens={decisions.micro_tokens // 2}."
+            windows_a_part = max(1, decisions.micro_tokens // config.train.length // 2)
+            hint = f"Ask for smaller parts: train.micro_tokens={windows_a_part * config.train.length}."
             raise UserError(f"{run.name}: a pass of {decisions.micro_tokens} tokens does not fit.", hint) from error
         except Exception as error:
             run.fail(str(error))
@@ -98,18 +111,18 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
 
 
 def _loop(
-    run: Run, config: Config, decoder: Decoder, decisions: Decisions, batches: Batches, valid: Stream | None, tell: Say
+    run: Run,
+    config: Config,
+    decisions: Decisions,
+    decoder: Decoder,
+    optimizer: optim.Optimizer,
+    state: State,
+    batches: Batches,
+    valid: Stream | None,
+    tell: Say,
 ) -> None:
-    """Steps 4 to 6."""
-    settings, steps, device = config.train, _steps(config), torch.device(decisions.device)
-    system.set_threads(decisions.threads)
-    torch.manual_seed(config.seed)
-    decoder.to(device).train()
-    optimizer = optim.build(decoder, config.optim, steps)
-    state = State()
-    if run.checkpoint.is_file():
-        state = checkpoint.load(run.checkpoint, run.hash, decoder, optimizer, device)
-        tell(f"going on from step {state.step} of {steps}")
+    """Steps 5 and 6."""
+    settings, steps, device = config.train, _steps(config), decoder.embed.weight.device
     loss_of = torch.compile(decoder.loss) if decisions.compile else decoder.loss
     saved = time.monotonic()
     begun = saved - state.seconds
@@ -201,7 +214,7 @@ def gradient(loss_of: Callable[..., Tensor], batch: Tensor, positions: Tensor | 
 
 def validate(decoder: Decoder, stream: Stream, config: Config, decisions: Decisions) -> float:
     """Nats a token at the training length, over the first targets of the validation split, nonoverlapping."""
-    length, device = config.train.length, torch.device(decisions.device)
+    length, device = config.train.length, decoder.embed.weight.device
     cut = windows.nonoverlapping(len(stream.ids), length, VALIDATION_TARGETS)
     total = 0.0
     decoder.eval()

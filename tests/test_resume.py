@@ -204,10 +204,20 @@ def test_a_damaged_checkpoint_is_named_and_kept(data: dict, monkeypatch: pytest.
     config = toys.config(data, steps=6)
     run = killed_at(4, config, monkeypatch)
     run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:-10])
-    before = toys.sha(run.checkpoint)
+    before = {name: toys.sha(run.path / name) for name in ("checkpoint.safetensors", "status.json", "metrics.jsonl")}
     with pytest.raises(UserError, match=r"checkpoint\.safetensors is damaged"):
         train.train(config)
-    assert toys.sha(run.checkpoint) == before
+    assert {name: toys.sha(run.path / name) for name in before} == before
+
+
+def test_a_finished_run_with_damaged_weights_is_not_counted_as_done(data: dict):
+    config = toys.config(data, steps=3)
+    run = train.train(config)
+    run.weights.write_bytes(run.weights.read_bytes()[:-10])
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        train.train(config)
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        run.model()
 
 
 def test_what_was_decided_at_step_0_is_obeyed(data: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

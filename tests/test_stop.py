@@ -1,0 +1,49 @@
+"""A wish to stop waits for the end of a step; a second one does not wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from posbench.stop import Stop
+
+
+def test_a_signal_is_noted_and_acts_when_the_step_is_over():
+    with Stop() as stop:
+        stop.leave()
+        assert not stop.asked
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.asked
+        with pytest.raises(KeyboardInterrupt):
+            stop.leave()
+
+
+def test_a_second_one_acts_at_once():
+    with Stop():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_handlers_of_before_come_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with Stop():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_thread_trains_without_handlers():
+    """Python refuses them outside the main thread; a training started there must not fail for it."""
+    entered: list[bool] = []
+
+    def work() -> None:
+        with Stop() as stop:
+            entered.append(stop.asked)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert entered == [False]
