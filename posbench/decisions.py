@@ -119,13 +119,13 @@ def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[s
 def activation_bytes(config: Config, vocab_size: int, kernel: str) -> int:
     """Roughly the memory that one token of a training pass holds until its backward pass.
 
-    Float32 tensors a layer keeps: 11 of the model's width, 4 of the feed-forward's; three rows of the vocabulary; and,
-    for kernels that hold scores, three rows of keys a head and layer.
+    Float32 rows: a layer keeps 11 of the model's width and 4 of the feed-forward's, and one of the keys for each head
+    where its kernel holds scores; the head keeps 3 of the vocabulary.
     """
     shape = config.model
     layer = 11 * shape.width + 4 * shape.hidden
     if kernel in ("dense", "blocks"):
-        layer += 3 * shape.heads * config.train.length
+        layer += shape.heads * config.train.length
     return 4 * (shape.layers * layer + 3 * vocab_size)
 
 

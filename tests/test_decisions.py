@@ -68,9 +68,9 @@ def test_a_batch_that_does_not_fit_is_cut_into_equal_parts_of_whole_windows(monk
 
 
 def test_scores_held_by_a_kernel_count_as_memory():
-    """3 x heads x keys float32 a token and layer: 2 layers x 2 heads x 16 keys x 3 x 4 bytes = 768."""
+    """One row of keys a head: 2 layers x 2 heads x 16 keys x 4 bytes = 256."""
     held = decisions.activation_bytes(config(), 64, "dense") - decisions.activation_bytes(config(), 64, "causal")
-    assert held == 768
+    assert held == 256
 
 
 def test_a_resume_as_it_began_has_nothing_to_remark():
