@@ -168,6 +168,17 @@ def load_group(group: str, name: str) -> dict[str, Any]:
         return _named(group, name, {str(key): entry for key, entry in value.items()}, cfg.hydra.runtime.config_sources)
 
 
+def corpus(word: str, split: str) -> dict[str, Any]:
+    """The settings of another text to read: a choice of the group `data`, or the user's own file, folder or glob, all
+    of which is then that split."""
+    if word in choices("data"):
+        return load_group("data", word)
+    path = Path(word).expanduser()
+    if path.exists() or any(mark in word for mark in "*?["):
+        return {"name": "files", "kind": "files", split: str(path)}
+    raise unknown("corpus", word, choices("data"))
+
+
 @contextmanager
 def _composed(overrides: Sequence[str]) -> Iterator[Any]:
     """What Hydra composes, its own settings under `hydra`; its errors as `UserError`."""

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from posbench import records, statistics, system
-from posbench.config import Eval, hash8, label, load_group
+from posbench.config import Eval, corpus, hash8, label
 from posbench.data import tokens
 from posbench.data.tokenizer import Tokenizer
 from posbench.data.tokens import Prepared, Stream
@@ -63,7 +63,7 @@ class Request:
     """The first so many of the split; same-targets: so many, spread over it. None: all."""
     split: str = "test"
     on: str | None = None
-    """Name of another corpus than the run's own."""
+    """Another corpus than the run's own: its name, or the path of a text."""
 
 
 def requests(run: Run, eval: Eval, on: str | None = None) -> list[Request]:
@@ -330,13 +330,13 @@ def texts(
     own: Callable[[], Prepared], tokenizer: Tokenizer, requests: Sequence[Request]
 ) -> Iterator[tuple[Request, Text]]:
     """Each request with the split it reads: of the corpus `own` gives, or of the one named by `on`, in `tokenizer`."""
-    corpora: dict[str | None, Prepared] = {}
     found: dict[tuple[str | None, str], Text] = {}
     for request in requests:
-        on = request.on
-        if on not in corpora:
-            corpora[on] = own() if on is None else tokens.prepare(load_group("data", on), tokenizer)
-        yield request, found.setdefault((on, request.split), Text(corpora[on], request.split))
+        key = request.on, request.split
+        if key not in found:
+            prepared = own() if request.on is None else tokens.prepare(corpus(request.on, request.split), tokenizer)
+            found[key] = Text(prepared, request.split)
+        yield request, found[key]
 
 
 def _texts(run: Run, requests: Sequence[Request]) -> Iterator[tuple[Request, Text]]:

@@ -8,7 +8,7 @@ import typer
 
 from posbench.cli import bridge, completion
 from posbench.cli.options import ConfigDirOption, DeviceOption, Format, FormatOption, LengthsOption, say, say_row, show
-from posbench.errors import UserError, unknown
+from posbench.errors import UserError
 from posbench.search_path import extra_dir
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def evaluate(
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="CORPUS", help="Another text than the run's own.", autocompletion=completion.choice("data")
+            metavar="CORPUS",
+            help="Another text than the run's own: a corpus, or a file, folder or quoted glob.",
+            autocompletion=completion.choice("data"),
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Compute again what is there already.")] = False,
@@ -62,10 +64,10 @@ def evaluate(
         "split": split,
     }
     with extra_dir(config_dir):
-        from posbench.search_path import choices
+        if on is not None:
+            from posbench.config import corpus
 
-        if on is not None and on not in choices("data"):
-            raise unknown("corpus", on, choices("data"))
+            corpus(on, split or "test")
         settings = [word.rstrip("\r\n") for word in words or [] if "=" in word]
         for word in settings:
             if not word.startswith(("eval.", "eval=")):
@@ -85,6 +87,8 @@ def _evaluate(names: list[str], settings: list[str], on: str | None, force: bool
     runs = [run.find(name) for name in names] or [one for one in run.all_runs() if _finished(one)]
     if not runs:
         raise UserError(f"There is no finished run in {run.root()}.", "Train one: posbench train encoding=rope")
+    if eval.min_context is None:  # one for all runs, so that they share their targets
+        eval.min_context = max(*eval.lengths, *(one.config.train.length for one in runs), 0)
     jobs = [(one, evaluate.requests(one, eval, on)) for one in runs]
     if not names and not force:
         _announce(jobs, device)

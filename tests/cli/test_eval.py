@@ -187,3 +187,26 @@ def test_a_run_writes_on(posbench: Posbench, runs: list[str]):
     assert refused.status == 2
     assert "ends at 32 positions" in refused.err
     assert refused.out == ""
+
+
+def test_a_file_of_the_user_is_another_text(posbench: Posbench, runs: list[str], tmp_path: Path):
+    """`--on FILE` reads all of it as the test split, in the run's own (byte) tokenizer: 300 letters, one end token."""
+    text = tmp_path / "novel.txt"
+    text.write_text("abc" * 100)
+    done = posbench(f"eval rope --lengths 64 --on {text} --format json")
+    assert done.status == 0, done.err
+    (table,) = json.loads(done.out)
+    assert {(row["corpus"], row["targets"]) for row in table["rows"]} == {("files-novel", 301)}
+    missing = posbench("eval rope --lengths 64 --on novle.txt")
+    assert missing.status == 2
+    assert missing.err.startswith("error: There is no corpus 'novle.txt'.")
+
+
+def test_runs_evaluated_together_share_their_targets(posbench: Posbench, runs: list[str], tmp_path: Path):
+    """Runs of L = 32 and 64 read at 32: min_context is 64 for both, the longest of all, so their rows are one table."""
+    other = made.finished_run(made.text(tmp_path / "text"), "rope", 64)
+    status = other.path / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"tokens": 128, "seconds": 0.5, "valid": 5.0}))
+    done = posbench(f"eval {runs[0]} {other.name} --lengths 32 --protocol same-targets --block 8 --format json")
+    assert done.status == 0, done.err
+    assert {row["min_context"] for table in json.loads(done.out) for row in table["rows"]} == {64}
