@@ -29,6 +29,9 @@ from posbench.errors import UserError
 ENVIRONMENT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 """Why the operating system may refuse a write, through no fault of posbench."""
 
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+
 app = typer.Typer(
     name="posbench",
     # Rich help doubles the start-up time.
@@ -73,7 +76,10 @@ def run(words: Sequence[str]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         try:
-            return app(args=list(words) or ["--help"], prog_name="posbench", standalone_mode=False) or 0
+            status = app(args=list(words) or ["--help"], prog_name="posbench", standalone_mode=False) or 0
+            if status == INTERRUPTED:
+                say("Interrupted. The same command goes on from what is finished.")
+            return status
         except UserError as error:
             bridge.tell(error, bridge.debugging())
             return 2
@@ -82,7 +88,7 @@ def run(words: Sequence[str]) -> int:
             say(f"{_command(error)} --help lists what there is.")
             return error.exit_code
         except typer.Abort:
-            return 130
+            return INTERRUPTED
         except OSError as error:
             if error.errno not in ENVIRONMENT or bridge.debugging():
                 raise

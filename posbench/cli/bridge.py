@@ -12,7 +12,6 @@ import itertools
 import os
 import shlex
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,6 +41,8 @@ def launch(
     `flags` are Hydra's own (--cfg job, --info, ...), `folder` one more folder of configs. Raises `UserError` for a bad
     command line, and `typer.Exit(1)` after a sweep in which a job failed.
     """
+    import tempfile  # here, since `posbench --help` can do without it
+
     # A carriage return comes with lines pasted or read from a file written on Windows.
     words = [word.rstrip("\r\n") for word in words]
     with extra_dir(folder):
