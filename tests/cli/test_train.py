@@ -166,6 +166,8 @@ def test_a_folder_of_ones_own_gives_choices(posbench: Posbench, trained: list[tu
     assert posbench(f"train -m encoding=mine,rope --config-dir {folder}").status == 0
     assert len(trained) == 3
     assert "mine" in posbench(f"encodings --config-dir {folder}").out
+    assert "POSBENCH_CONFIGS" not in os.environ
+    assert "mine" not in posbench("encodings").out
 
 
 def test_a_dry_run_trains_nothing(posbench: Posbench, trained: list[tuple[Config, str]], monkeypatch):
