@@ -50,7 +50,7 @@ class Pass:
     k_pos: Tensor
     """(1 or B, S)"""
     scale: float | Tensor
-    """Factor on the queries: a number or (H, T)."""
+    """Factor on the queries: a number or (1 or B, H, T)."""
     window: int | None
     """Keys a query may see, itself included."""
     documents: Tensor | None
@@ -73,15 +73,24 @@ def begin(
     `documents` (B, S) a query sees the keys of its own document alone.
     Raises ValueError when there are more queries than keys: the missing keys can be nobody's future.
     """
+    if q_pos.shape[1] > k_pos.shape[1]:
+        raise ValueError(f"{q_pos.shape[1]} queries cannot be the last of {k_pos.shape[1]} keys")
+    # Without autocast: a bias, scale or angle that goes through a matrix product must not come out in 16 bits.
+    with torch.autocast(q_pos.device.type, enabled=False):
+        return _begin(encoding, q_pos, k_pos, consecutive, layer, documents)
+
+
+def _begin(
+    encoding: Encoding, q_pos: Tensor, k_pos: Tensor, consecutive: bool, layer: int, documents: Tensor | None
+) -> Pass:
     n_queries, n_keys = q_pos.shape[1], k_pos.shape[1]
-    if n_queries > n_keys:
-        raise ValueError(f"{n_queries} queries cannot be the last of {n_keys} keys")
     hooks = encoding.hooks
     window = encoding.window(layer)
     scale: float | Tensor = 1.0
     if "scale" in hooks:
-        seen = torch.arange(n_keys - n_queries + 1, n_keys + 1, device=q_pos.device)
-        scale = encoding.scale(seen, n_keys)
+        scale = encoding.scale(_seen(n_queries, n_keys, window, documents, q_pos.device), n_keys)
+        if isinstance(scale, Tensor):
+            scale = scale.transpose(0, 1)
 
     vector = None
     if hooks & {"scores", "values"}:
@@ -92,7 +101,7 @@ def begin(
         kernel, reason = "dense", "a bias over positions that are not consecutive"
     elif "bias" in hooks:
         bias = encoding.bias(torch.arange(n_keys, device=q_pos.device)).float()
-        if bias.requires_grad:
+        if bias.requires_grad and torch.is_grad_enabled():
             kernel, reason = "dense", "a bias that is being learned"
         else:
             kernel, reason, vector = "strided", "a fixed bias by distance", bias
@@ -103,12 +112,20 @@ def begin(
         kernel, reason = "causal", "no bias"
 
     if vector is not None:
-        if window is not None:
-            vector[:, window:] = -math.inf
         future = vector.new_full((vector.shape[0], BIAS_BLOCK - 1), -math.inf)
-        vector = torch.cat([future, vector], dim=1)
+        vector = torch.cat([future, vector], dim=1)  # a copy: the bias may be a view of a parameter
+        if window is not None:
+            vector[:, BIAS_BLOCK - 1 + window :] = -math.inf
     context = encoding.begin(q_pos, n_keys)
     return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, documents, vector)
+
+
+def _seen(n_queries: int, n_keys: int, window: int | None, documents: Tensor | None, device: torch.device) -> Tensor:
+    """How many keys each query sees, itself included: (1 or B, T)."""
+    at = torch.arange(n_keys - n_queries, n_keys, device=device)[None]
+    if documents is not None:  # counted up along the window, so a document begins where its number first stands
+        at = at - torch.searchsorted(documents, documents[:, -n_queries:].contiguous())
+    return at + 1 if window is None else (at + 1).clamp(max=window)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass) -> Tensor:
@@ -119,7 +136,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass)
     """
     n_queries = q.shape[2]
     if isinstance(how.scale, Tensor):
-        q = q * how.scale[None, :, -n_queries:, None].to(q.dtype)
+        # Multiplied before it is rounded: in 16 bits the factors of 4,000 and 4,001 keys are one number.
+        q = (q.float() * how.scale[:, :, -n_queries:, None]).to(q.dtype)
     elif how.scale != 1.0:
         q = q * how.scale
     if how.kernel == "causal" and n_queries == k.shape[2]:

@@ -29,7 +29,14 @@ def draw(n_queries, n_keys, shape=SMALL, batch=1, device="cpu", seed=0):
 def grads(out, qkv, e):
     """Gradients of a fixed weighted sum of `out`: with the sum alone, dq and dk of causal attention nearly vanish."""
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(out.device)
-    return torch.autograd.grad((out * weight).sum(), [*qkv, *e.parameters()], allow_unused=True)
+    # Kept, because kernels share what one `begin` made.
+    return torch.autograd.grad((out * weight).sum(), [*qkv, *e.parameters()], allow_unused=True, retain_graph=True)
+
+
+def state_of(e, n_keys, batch=1, device="cpu"):
+    """What an encoding keeps of tokens whose normed vectors were drawn."""
+    x = torch.randn(batch, n_keys, e.shape.width, generator=torch.Generator().manual_seed(5))
+    return e.state(x.to(device))
 
 
 def passes(e, q_pos, k_pos):
@@ -47,11 +54,12 @@ def passes(e, q_pos, k_pos):
 def compare(e, n_queries, n_keys, how_many=None, batch=1, device="cpu"):
     """Each kernel's output and gradients equal the reference's; the names of the kernels seen."""
     qkv, q_pos, k_pos = draw(n_queries, n_keys, Shape(1, e.shape.width, e.shape.heads, 8), batch, device)
-    expected = attention(e, *qkv, q_pos, k_pos, window=e.window(0))
+    state = state_of(e, n_keys, batch, device)
+    expected = attention(e, *qkv, q_pos, k_pos, state, window=e.window(0))
     wanted = grads(expected, qkv, e)
     seen = set()
     for name, how in passes(e, q_pos, k_pos):
-        out = kernels.attend(*qkv, {}, how)
+        out = kernels.attend(*qkv, state, how)
         assert (out - expected).abs().max() < 1e-4, name
         for got, want in zip(grads(out, qkv, e), wanted, strict=True):
             if want is not None:
@@ -138,10 +146,10 @@ def test_positions_that_do_not_count_by_one(case):
     qkv, _, _ = draw(6, 6, batch=2)
     how = kernels.begin(e, at, at, consecutive=False)
     assert how.kernel != "strided"
-    out, expected = kernels.attend(*qkv, {}, how), attention(e, *qkv, at, at)
+    state = state_of(e, 6, batch=2)
+    out, expected = kernels.attend(*qkv, state, how), attention(e, *qkv, at, at, state, window=e.window(0))
     assert (out - expected).abs().max() < 1e-5
-    # and through bias or scores they matter
-    if e.hooks & {"bias", "scores"}:
+    if "bias" in e.hooks:  # and they matter
         plain = torch.arange(6)[None].expand(2, 6)
         assert (expected - attention(e, *qkv, plain, plain)).abs().max() > 1e-3
 
@@ -156,7 +164,7 @@ class Toy(Encoding):
         return 3
 
     def scale(self, n_keys, length):
-        return (1 + n_keys.float().log()).expand(self.shape.heads, -1)
+        return (1 + n_keys.float().log()).expand(self.shape.heads, -1, -1)
 
 
 class ToyScores(Toy):
@@ -176,6 +184,94 @@ def test_windows_and_scales_reach_every_kernel(toy, length):
     compare(toy(SMALL), length, length)
     if length > 3:
         compare(toy(SMALL), 3, length)
+
+
+class Counts(Encoding):
+    """Keeps what it is told of the keys that queries see."""
+
+    def scale(self, n_keys, length):
+        self.seen, self.length = n_keys.tolist(), length
+        return n_keys.expand(self.shape.heads, *n_keys.shape).float()
+
+
+@pytest.mark.parametrize(
+    ("queries", "window", "documents", "seen"),
+    [
+        (5, None, None, [[1, 2, 3, 4, 5]]),
+        (2, None, None, [[4, 5]]),
+        (5, 2, None, [[1, 2, 2, 2, 2]]),
+        (5, None, [[0, 0, 1, 1, 1], [1, 1, 1, 1, 2]], [[1, 2, 1, 2, 3], [1, 2, 3, 4, 1]]),
+        (3, 2, [[0, 0, 1, 1, 1], [1, 1, 1, 1, 2]], [[1, 2, 2], [2, 2, 1]]),
+    ],
+)
+def test_a_scale_is_told_how_many_keys_each_query_sees(queries, window, documents, seen):
+    """By hand, of 5 keys: a window and the end of a document take keys away."""
+    e, batch = Counts(SMALL), 2 if documents else 1
+    e.window = lambda layer: window
+    qkv, q_pos, k_pos = draw(queries, 5, batch=batch)
+    how = kernels.begin(e, q_pos, k_pos, True, documents=None if documents is None else torch.tensor(documents))
+    assert (e.seen, e.length) == (seen, 5)
+    factor = torch.tensor(seen).float()[:, None, :, None]
+    plain = replace(how, scale=1.0)
+    assert torch.equal(kernels.attend(*qkv, {}, how), kernels.attend(qkv[0] * factor, *qkv[1:], {}, plain))
+
+
+def test_a_scale_is_rounded_only_with_its_query():
+    """In bf16 a factor of 1,001 keys is one of 1,000: the product must be rounded, not its parts."""
+    at = torch.arange(1001)[None]
+    how = kernels.begin(Counts(Shape(1, 1, 1, 8)), at[:, -1:], at, consecutive=True)
+    q, v = torch.tensor([[[[0.3]]]]).bfloat16(), torch.arange(1001).remainder(2).view(1, 1, -1, 1).bfloat16()
+    k = 1 - v / 64
+    once, twice = (q.float() * 1001).bfloat16(), q * torch.tensor(1001.0).bfloat16()
+    answers = [kernels.attend(each, k, v, {}, replace(how, scale=1.0)) for each in (once, twice)]
+    assert not torch.equal(*answers)
+    assert torch.equal(kernels.attend(q, k, v, {}, how), answers[0])
+
+
+class Mixed(Encoding):
+    """A bias through a matrix product, as a small network of the distance would have."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.weight = torch.nn.Parameter(torch.linspace(0.3, 1, shape.heads)[:, None])
+
+    def bias(self, distance):
+        return (-0.01 * distance.float()[..., None] @ self.weight.T).movedim(-1, 0)
+
+
+def test_a_bias_is_formed_in_float32_by_every_kernel_under_autocast():
+    """Autocast turns matrix products into bf16: training (dense) and evaluation (strided) must both keep it out."""
+    e = Mixed(SMALL)
+    qkv, q_pos, k_pos = draw(300, 300)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        training = kernels.attend(*qkv, {}, kernels.begin(e, q_pos, k_pos, consecutive=True))
+        with torch.no_grad():
+            how = kernels.begin(e, q_pos, k_pos, consecutive=True)
+            evaluation = kernels.attend(*qkv, {}, how)
+    assert how.kernel == "strided"
+    assert (training - evaluation).abs().max() < 1e-5
+
+
+class View(Encoding):
+    """A bias that is a part of its table itself, not a copy, beside a window."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.table = torch.nn.Parameter(torch.zeros(shape.heads, 16))
+
+    def bias(self, distance):
+        return self.table[:, : len(distance)]
+
+    def window(self, layer):
+        return 3
+
+
+@torch.no_grad()
+def test_masking_a_bias_leaves_the_encodings_own_table_alone():
+    """And a view of a parameter, which torch says wants a gradient even where none is kept, counts as fixed."""
+    e, at = View(SMALL), torch.arange(8)[None]
+    assert kernels.begin(e, at, at, consecutive=True).kernel == "strided"
+    assert e.table.isfinite().all()
 
 
 def test_a_window_of_one_reads_its_own_value_alone():
@@ -204,9 +300,10 @@ def test_16_bit_queries_get_16_bit_answers_near_the_exact_ones(case):
     qkv, q_pos, k_pos = draw(70, 70)
     how = kernels.begin(e, q_pos, k_pos, consecutive=True)
     rounded = [x.detach().bfloat16() for x in qkv]
-    out = kernels.attend(*rounded, {}, how)
+    state = state_of(e, 70)
+    out = kernels.attend(*rounded, state, how)
     assert out.dtype == torch.bfloat16
-    exact = attention(e, *(x.float() for x in rounded), q_pos, k_pos)
+    exact = attention(e, *(x.float() for x in rounded), q_pos, k_pos, state, window=e.window(0))
     assert (out.float() - exact).abs().max() < 0.03
 
 

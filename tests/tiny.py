@@ -91,9 +91,10 @@ def attention(
     """The reference: base.py's recipe on whole matrices, float32, explicit softmax. q and k are already rotated."""
     n_queries, n_keys = q.shape[2], k.shape[2]
     rows = torch.arange(n_keys - n_queries, n_keys, device=q.device)
-    factor = e.scale(rows + 1, n_keys)
+    seen = rows[None] + 1 if window is None else (rows[None] + 1).clamp(max=window)
+    factor = e.scale(seen, n_keys)
     if isinstance(factor, Tensor):
-        factor = factor[None, :, :, None]
+        factor = factor.transpose(0, 1)[..., None]
     q = q * factor
     s = torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(q.shape[-1])
     distance = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(min=0)

@@ -108,7 +108,11 @@ class Encoding(nn.Module):
         raise NotImplementedError
 
     def scale(self, n_keys: Tensor, length: int) -> float | Tensor:
-        """A factor on q for queries that see `n_keys` (T,) keys in a window of `length`: a number or (H, T)."""
+        """A factor on q for queries that see `n_keys` (1 or B, T) of the `length` keys in sight.
+
+        A number, or float32 (H, *n_keys.shape). A query sees the keys up to itself that `window` and the ends of
+        documents let it see.
+        """
         return 1.0
 
     def scores(
