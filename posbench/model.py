@@ -47,6 +47,8 @@ class Cache:
     def __init__(self, layers: int) -> None:
         self.layers = [LayerCache() for _ in range(layers)]
         self.positions: Tensor | None = None
+        self.consecutive = True
+        """Whether the positions so far count up by one."""
         self.documents: Tensor | None = None
 
     @property
@@ -122,7 +124,8 @@ class Decoder(nn.Module):
     """A decoder language model whose sense of order is `encoding`.
 
     `boundary` is the id that opens a document where documents do not see each other (`data.attend=document`); None:
-    tokens see all before them in the window, as in the paper. `kernel` and `kernel_reason` tell how the last pass attended.
+    tokens see all before them in the window, as in the paper. `kernel` and `kernel_reason` tell how the first layer of
+    the last pass attended.
     """
 
     def __init__(
@@ -156,6 +159,7 @@ class Decoder(nn.Module):
         k_pos = positions
         if cache is not None:
             k_pos = positions if cache.positions is None else torch.cat([cache.positions, positions], dim=1)
+            consecutive = cache.consecutive = consecutive and cache.consecutive
             cache.positions = k_pos
         documents = None if self.boundary is None else _documents(ids == self.boundary, cache)
 
@@ -201,7 +205,7 @@ class Decoder(nn.Module):
 
 
 def _documents(opens: Tensor, cache: Cache | None) -> Tensor:
-    """The number of each key's document (B, S), counted in its window, where `opens` (B, T) marks their first tokens."""
+    """The number of each key's document (B, S), counted in its window; `opens` (B, T) marks their first tokens."""
     documents = opens.cumsum(1)
     if cache is not None:
         if cache.documents is not None:

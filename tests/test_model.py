@@ -109,6 +109,16 @@ def test_decoding_with_a_cache_equals_one_pass(case, chunks):
     assert (torch.cat(parts, dim=1) - logits(model, tokens)).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_positions_that_do_not_count_stay_so_in_a_cache(case):
+    """The first part read at positions of its own, the second with none given: it goes on counting at its place."""
+    model, tokens = decoder(case), ids(8)
+    at = torch.tensor([[0, 2, 5, 9, 40, 5, 6, 7]])
+    cache = Cache(SHAPE.layers)
+    parts = [logits(model, tokens[:, :5], positions=at[:, :5], cache=cache), logits(model, tokens[:, 5:], cache=cache)]
+    assert (torch.cat(parts, dim=1) - logits(model, tokens, positions=at)).abs().max() < 1e-5
+
+
 def test_a_cache_is_refused_where_earlier_keys_do_not_stay_valid():
     """STATE-3: no shipped encoding is of this kind, so one is made so here."""
     model = decoder(CASES[0].values[0])
@@ -301,7 +311,7 @@ def test_documents_that_do_not_see_each_other_read_as_if_alone(case):
 def test_the_setting_for_documents_reaches_the_model():
     """data.attend=document: the end token's id is the boundary; by default there is none."""
     assert models.build(replace(NANO, data={"attend": "document"}), 64, 7).boundary == 7
-    assert models.build(replace(NANO, data={"attend": "window"}), 64, 7).boundary is None
+    assert models.build(replace(NANO, data={"attend": "stream"}), 64, 7).boundary is None
     assert models.build(NANO, 64, 7).boundary is None
 
 
