@@ -96,6 +96,8 @@ def lay(request: Request, stream: Stream) -> tuple[Windows, str | None]:
         assert targets is not None
         if block > min_context:
             return NOTHING, f"a block of {block} targets does not fit {min_context} ids of context (min_context)"
+        if block > targets:
+            return NOTHING, f"{targets} targets are fewer than one block of {block}"
         # The set is the same at every length, also at one that cannot read it.
         windows = same_targets(stream.documents, min(max(length, block), min_context), min_context, block, targets)
         if length > min_context:
@@ -104,7 +106,7 @@ def lay(request: Request, stream: Stream) -> tuple[Windows, str | None]:
             return windows, f"a block of {block} targets does not fit a window of {length}"
         if not len(windows):
             longest = int(np.diff(stream.documents).max(initial=0))
-            wanted = f"{min_context} ids of context and a block of {min(block, targets)}"
+            wanted = f"{min_context} ids of context and a block of {block}"
             return windows, f"no document is long enough for {wanted}: the longest has {longest} ids"
         return windows, None
     if request.protocol == "sliding":
@@ -273,13 +275,14 @@ def summary(arrays: Arrays, words: int | None) -> dict[str, Any]:
     }
 
 
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 709 else math.inf
+def _exp(x: float) -> float | None:
+    """exp(x); None past the largest float. (A text without blanks is one word of thousands of nats.)"""
+    return math.exp(x) if x < 709 else None
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Torch has a class for CUDA alone; on the CPU it is a RuntimeError like any other."""
-    said = ("not enough memory", "can't allocate memory", "ALLOC_FAILED")
+    """Torch has a class for CUDA alone; elsewhere it is a RuntimeError like any other."""
+    said = ("not enough memory", "can't allocate memory", "ALLOC_FAILED", "backend out of memory")
     kinds = (MemoryError, torch.OutOfMemoryError)
     return isinstance(error, kinds) or any(words in str(error) for words in said)
 

@@ -20,7 +20,6 @@ import torch.nn.functional as F
 
 from posbench import evaluate, records
 from posbench.config import Eval
-from posbench.data import tokens
 from posbench.data.tokenizer import Tokenizer
 from posbench.data.windows import nonoverlapping, sliding
 from posbench.encodings.rope import Rope
@@ -128,6 +127,13 @@ def test_word_perplexity_is_of_whole_documents_alone(rope):
     assert whole.words == words
     assert whole.word_perplexity == pytest.approx(math.exp(whole.nats / words))
     assert (part.words, part.word_perplexity) == (None, None)
+
+
+def test_a_word_of_thousands_of_nats_has_no_perplexity():
+    """A text without blanks is one word: exp(900) is no float, and JSON has no infinity."""
+    found = evaluate.summary(made.arrays([600.0, 300.0]), words=1)
+    assert found["word_perplexity"] is None
+    assert found["perplexity"] == pytest.approx(math.exp(900 / 256))
 
 
 def test_a_tokenizer_that_loses_text_gives_no_word_perplexity(rope, monkeypatch):
@@ -321,6 +327,12 @@ def test_fewer_targets_than_a_window_are_a_marked_row(rope):
     assert long.reason == "there are 20 targets, fewer than one window of 32"
 
 
+def test_fewer_targets_than_a_block_are_a_marked_row(rope):
+    """Whole blocks are taken, and there are documents enough: it is the number of targets that is too small."""
+    (row,) = evaluate.evaluate(rope, asked(rope, [], protocol="same-targets", block=8, targets=7))
+    assert (row.targets, row.reason) == (0, "7 targets are fewer than one block of 8")
+
+
 def test_a_stride_or_block_longer_than_the_window_is_a_marked_row(rope):
     """The run's own short length is always added: it must not spoil the lengths that were asked for."""
     short, long = evaluate.evaluate(rope, asked(rope, [64], protocol="sliding", stride=32))
@@ -334,10 +346,11 @@ ERRORS = [
     MemoryError(),
     torch.OutOfMemoryError("CUDA out of memory"),
     RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: not enough memory: you tried to allocate 9"),
+    RuntimeError("MPS backend out of memory (MPS allocated: 9.00 GiB, max allowed: 9.07 GiB)"),
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=["python", "cuda", "cpu"])
+@pytest.mark.parametrize("error", ERRORS, ids=["python", "cuda", "cpu", "mps"])
 def test_a_length_that_does_not_fit_in_memory_is_a_marked_row(rope, monkeypatch, error):
     """LEN-2: the other lengths are kept, and only --force tries again."""
     token_losses = tiny.Decoder.token_losses
@@ -389,7 +402,7 @@ def test_a_loss_that_is_not_finite_is_marked_and_never_averaged(rope, monkeypatc
 def test_another_corpus_is_read_with_the_runs_tokenizer_and_named_in_the_row(rope, tmp_path, monkeypatch):
     other = made.text(tmp_path / "other", first=50)
     data = made.data(other)
-    monkeypatch.setattr(evaluate, "load_group", lambda group, name: data)
+    monkeypatch.setattr(evaluate, "corpus", lambda word, split: data)
     own, there = (evaluate.evaluate(rope, evaluate.requests(rope, Eval(), on=on))[0] for on in (None, "other"))
     assert own.corpus == own.trained_on == there.trained_on
     assert there.corpus != there.trained_on
@@ -418,6 +431,6 @@ def test_the_stored_row_is_plain_json(rope):
     assert replace(row, path=None) == records.Row(**{k: v for kind in KINDS for k, v in stored[kind].items()})
 
 
-def test_tokens_are_prepared_once(rope):
-    evaluate.evaluate(rope, asked(rope, []))
-    assert tokens.find(rope.config.data, rope.tokenizer()) is not None
+def test_the_text_of_the_training_is_not_tokenized_again(rope, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "encode_all", lambda *_: pytest.fail("it tokenizes"))
+    assert evaluate.evaluate(rope, asked(rope, []))[0].status == "ok"
