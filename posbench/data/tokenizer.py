@@ -35,6 +35,9 @@ _LONGEST = {"bpe": 1 << 11, "file": 1 << 22}
 """Characters encoded at once. Our BPE never joins across the cut of `pieces`; a foreign one might, so only a document
 that would not fit in memory is cut for it."""
 
+_AT_ONCE = 1 << 20
+"""Characters, in one piece or many, that the cores share."""
+
 
 def ids_dtype(vocab_size: int) -> np.dtype[Any]:
     """The type in which ids are kept: two bytes as long as every id fits."""
@@ -85,9 +88,8 @@ class Tokenizer:
                 content = np.frombuffer(text.encode(), dtype=np.uint8)
                 yield content.astype(self.dtype), np.ones(len(content), dtype=np.uint32)
             return
-        longest = _LONGEST[self.kind]
-        cut = [list(pieces(text, longest)) for text in texts]
-        encoded = self._encoded([piece for parts in cut for piece in parts], max(1, (1 << 20) // longest))
+        cut = [list(pieces(text, _LONGEST[self.kind])) for text in texts]
+        encoded = self._encoded(piece for parts in cut for piece in parts)
         for text, parts in zip(texts, cut, strict=True):
             found = [self._arrays(piece, *next(encoded)) for piece in parts]
             ids, nbytes = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -100,10 +102,10 @@ class Tokenizer:
     def _arrays(self, piece: str, ids: list[int], ends: list[int]) -> tuple[np.ndarray, np.ndarray]:
         return np.array(ids, dtype=self.dtype), bytes_of(piece, ends)
 
-    def _encoded(self, parts: list[str], at_once: int) -> Iterator[tuple[list[int], list[int]]]:
-        for start in range(0, len(parts), at_once):
+    def _encoded(self, parts: Iterable[str]) -> Iterator[tuple[list[int], list[int]]]:
+        for together in _of_size(parts, _AT_ONCE):
             try:
-                found = self._hf.encode_batch(parts[start : start + at_once], add_special_tokens=False)
+                found = self._hf.encode_batch(together, add_special_tokens=False)
             except Exception as error:  # the library raises bare Exception, for one when a word has no unknown token
                 raise UserError(f"The tokenizer '{self.name}' cannot encode the text: {error}.") from error
             for each in found:
@@ -170,6 +172,24 @@ def pieces(text: str, longest: int) -> Iterator[str]:
         start = cut
     if start < len(text) or not text:
         yield text[start:]
+
+
+def _of_size(parts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """`parts` in order, as many together as reach `size` characters.
+
+    >>> list(_of_size(["ab", "c", "def", "g"], 3))
+    [['ab', 'c'], ['def'], ['g']]
+    """
+    together: list[str] = []
+    reached = 0
+    for part in parts:
+        together.append(part)
+        reached += len(part)
+        if reached >= size:
+            yield together
+            together, reached = [], 0
+    if together:
+        yield together
 
 
 def bytes_of(text: str, ends: Sequence[int]) -> np.ndarray:

@@ -127,6 +127,22 @@ def test_many_texts_at_once_are_each_their_own(bpe: Tokenizer, monkeypatch: pyte
         assert nbytes.sum() == len(text.encode())
 
 
+def test_short_texts_go_to_the_cores_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the kind: 5 texts of 3 characters, at least 7 characters at once."""
+    made = of("file", path=word_level(tmp_path / "words.json", {"a": 0, "b": 1}))
+    library, met = made._hf, []
+
+    class Spy:
+        def encode_batch(self, texts: list[str], **how: Any) -> Any:
+            met.append(len(texts))
+            return library.encode_batch(texts, **how)
+
+    monkeypatch.setitem(vars(made), "_hf", Spy())
+    monkeypatch.setattr(tokenizers, "_AT_ONCE", 7)
+    assert [ids.tolist() for ids, _ in made.encode_all(["a b"] * 5)] == [[0, 1]] * 5
+    assert met == [3, 2]
+
+
 # --- A BPE of one's own ------------------------------------------------------------------------------------------
 
 
