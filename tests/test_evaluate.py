@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import made
@@ -96,6 +97,22 @@ def test_a_row_is_the_mean_over_all_targets_of_naive_windows(rope, settings):
     assert row.targets == len(losses) == len(ids) - 1
     assert row.loss == pytest.approx(np.mean(losses), abs=1e-6)
     assert row.perplexity == pytest.approx(math.exp(np.mean(losses)), rel=1e-6)
+
+
+def test_a_row_of_same_targets_is_what_the_protocol_says(rope):
+    """In plain Python: 12 blocks of 8 targets, floor(i G / 12) of all G whole ones after the first 64 ids of each
+    document, each read with the 16 ids before its last target."""
+    (row,) = evaluate.evaluate(rope, asked(rope, [], protocol="same-targets", block=8, min_context=64, targets=96))
+    stream = made.prepared(rope).stream("test")
+    starts = [start for a, b in pairwise(stream.documents.tolist()) for start in range(a + 64, b, 8) if start + 8 <= b]
+    assert len(starts) > 24
+    model, losses = rope.model(), []
+    for i in range(12):
+        last = starts[i * len(starts) // 12] + 7
+        piece = torch.from_numpy(stream.ids[last - 16 : last + 1].astype(np.int64))[None]
+        losses += F.cross_entropy(tiny.logits(model, piece[:, :-1])[0], piece[0, 1:], reduction="none")[-8:].tolist()
+    assert row.targets == len(losses) == 96
+    assert row.loss == pytest.approx(np.mean(losses), abs=1e-6)
 
 
 def test_the_training_loss_counts_the_same_targets(rope):

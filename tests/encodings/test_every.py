@@ -102,12 +102,17 @@ def test_positions_are_read_anew_at_every_pass(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_copy_is_a_whole_one(case):
-    """Extensions change a copy: it must work alone and take the same weights."""
-    e = encoding(case)
-    twin = copy.deepcopy(e)
-    twin.load_state_dict(e.state_dict())
-    assert twin.hooks == e.hooks
-    assert twin.shape == e.shape
+    """Extensions change a copy: it works alone, and what is done to it does not reach the original."""
+    model, tokens = decoder(case), ids(20)
+    before, original = logits(model, tokens), model.encoding
+    model.encoding = copy.deepcopy(original)
+    assert model.encoding.hooks == original.hooks
+    assert torch.equal(logits(model, tokens), before)
+    with torch.no_grad():
+        for parameter in model.encoding.parameters():
+            parameter += 1
+    model.encoding = original
+    assert torch.equal(logits(model, tokens), before)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -96,6 +96,23 @@ def test_alibis_error_in_bf16_does_not_grow_with_length():
     assert alibi_error(4096, stored_in_bf16=True) > 2 * alibi_error(512, stored_in_bf16=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_what_bf16_costs_does_not_grow_with_length(case):
+    """PREC-2: the same 4,096 targets in windows of 512 and of 4,096. A loss is off by some hundredths of a nat in both,
+    up and down, so that their mean is right to 0.002."""
+    model, tokens = decoder(case, replace(SHAPE, train_length=4096)), ids(4097)
+    errors = []
+    for length in (512, 4096):
+        windows = tokens[:, :-1].reshape(-1, length), tokens[:, 1:].reshape(-1, length)
+        exact = model.token_losses(*windows).double()
+        with torch.autocast("cpu", dtype=BF16):
+            errors.append(model.token_losses(*windows).double() - exact)
+    short, long = (error.abs().mean().item() for error in errors)
+    assert 0 < long < 1.2 * short < 0.03
+    assert all(abs(error.mean().item()) < 2e-3 for error in errors)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
 def test_two_steps_under_bf16_autocast_and_evaluation_near_fp32(case, device):
