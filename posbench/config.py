@@ -45,9 +45,9 @@ class Optim:
     name: str = "muon"
     method: str = "muon"
     """muon: Muon on the matrices of attention and feed-forward, AdamW elsewhere; adamw: AdamW everywhere."""
-    lr: float = 3e-3
+    lr: float = 2e-2
     """Peak rate of AdamW."""
-    matrix_lr: float = 2e-2
+    matrix_lr: float = 3e-2
     """Peak rate of Muon (method muon)."""
     weight_decay: float = 0.1
     """On the matrices of attention and feed-forward only."""
@@ -58,7 +58,7 @@ class Optim:
     warmup: float = 0.05
     """Share of the steps in which the rate rises."""
     schedule: str = "linear"
-    """linear | cosine, to zero at the last step."""
+    """linear | cosine, down to where the step after the last would be at zero."""
     clip: float = 1.0
     """Largest norm of the gradient."""
 
@@ -69,7 +69,7 @@ class Train:
 
     length: int = 512
     tokens: int = 1_500_000
-    batch_tokens: int = 4096
+    batch_tokens: int = 2048
     dropout: float = 0.0
     precision: str = "auto"
     """auto (bf16 autocast on CUDA, fp32 elsewhere) | fp32 | bf16"""

@@ -164,7 +164,7 @@ def test_a_wrong_key_in_a_users_yaml_names_the_file_and_the_key(mine: Path):
         ("optim.lr=nan", "optim.lr=nan must be 0 or more."),
         ("optim.method=adam", "There is no optim.method 'adam'. Did you mean 'adamw'?"),
         ("train.dropout=1", "train.dropout=1.0 must be below 1."),
-        ("train.length=1000", "Write train.batch_tokens=4000 or 5000."),
+        ("train.length=1000", "Write train.batch_tokens=2000 or 3000."),
         ("train.length=8192", "Write train.batch_tokens=8192."),
         ("train.micro_tokens=700", "Write train.micro_tokens=512 or 1024."),
         ("train.tokens=100", "train.tokens=100 is less than one batch"),
@@ -251,11 +251,11 @@ FROZEN = {
         "layers": 4, "width": 128, "heads": 4, "hidden": 344, "norm": "rmsnorm", "activation": "swiglu",
     },
     "optim": {
-        "method": "muon", "lr": 0.003, "matrix_lr": 0.02, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95,
+        "method": "muon", "lr": 0.02, "matrix_lr": 0.03, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95,
         "momentum": 0.95, "warmup": 0.05, "schedule": "linear", "clip": 1.0,
     },
     "train": {
-        "length": 512, "tokens": 1_500_000, "batch_tokens": 4096, "dropout": 0.0, "precision": "auto",
+        "length": 512, "tokens": 1_500_000, "batch_tokens": 2048, "dropout": 0.0, "precision": "auto",
     },
     "encoding": {
         "alibi": {},
