@@ -133,16 +133,6 @@ def prepare(
     return found
 
 
-def find(
-    data: Mapping[str, Any], tokenizer: Mapping[str, Any] | Tokenizer, root: Path | None = None
-) -> Prepared | None:
-    """The tokens of a corpus if they are there; tokenizes nothing, trains nothing, needs no package and no network."""
-    root = Path(root) if root else posbench_data.root()
-    corpus = open_corpus(data)
-    known = tokenizer if isinstance(tokenizer, Tokenizer) else find_tokenizer(tokenizer, corpus, root)
-    return _find(corpus, known, root)
-
-
 def _find(corpus: Corpus, tokenizer: Tokenizer | None, root: Path) -> Prepared | None:
     if tokenizer is None:
         return None

@@ -16,6 +16,7 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,13 @@ def _load(file: Path) -> types.ModuleType:
     if not path.is_file():
         near = closest(path.name, [p.name for p in path.parent.glob("*.py")])
         raise UserError(f"There is no file '{file}'.", f"Did you mean '{near}'?" if near else None)
-    name = f"{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
+    return _run(path, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+@cache
+def _run(path: Path, digest: str) -> types.ModuleType:
+    """The module of one file of one content: an encoding is built several times a training, its file run once."""
+    name = f"{path.stem}_{hashlib.sha256(f'{path} {digest}'.encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -115,7 +115,7 @@ def test_sample_texts_lose_what_is_not_prose() -> None:
 @pytest.mark.process
 def test_opening_imports_neither_the_package_nor_the_heavy_libraries() -> None:
     code = (
-        "import sys; from posbench.data.tokens import find; from posbench.data.corpus import open_corpus;"
+        "import sys; from posbench.data.tokens import prepare; from posbench.data.corpus import open_corpus;"
         "import yaml, pathlib; from posbench.config import config_dir;"
         "data = yaml.safe_load((config_dir() / 'data' / 'sotu.yaml').read_text());"
         "open_corpus({'name': 'sotu', **data}).fingerprint;"

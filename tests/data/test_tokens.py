@@ -19,7 +19,7 @@ from texts import SPEECHES, files_of, jsonl, shipped, small_sotu
 from posbench.data import packages, tokens
 from posbench.data.overview import overview
 from posbench.data.tokenizer import Tokenizer
-from posbench.data.tokens import find, prepare
+from posbench.data.tokens import prepare
 from posbench.errors import UserError
 
 BYTES = shipped("tokenizer", "bytes")
@@ -75,7 +75,6 @@ def test_documents_are_encoded_one_by_one_across_batches(tmp_path: Path, monkeyp
 def test_a_second_start_finds_the_tokens_and_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DATA-5. The same tokens whether the config's tokenizer is asked for or the object a run has kept."""
     data, bpe = two_documents(tmp_path), shipped("tokenizer", "bpe", vocab_size=300)
-    assert find(data, bpe, tmp_path / "root") is None
     said: list[str] = []
     first = prepare(data, bpe, root=tmp_path / "root", say=said.append)
     assert "tokenizing with bpe300" in "".join(said)
@@ -86,9 +85,7 @@ def test_a_second_start_finds_the_tokens_and_makes_nothing(tmp_path: Path, monke
     again = prepare(data, bpe, root=tmp_path / "root", say=said.append)
     assert said == [f"files-train x bpe300: ready in {first.path}."]
     assert again.stream("train").digest == first.stream("train").digest
-    kept = find(data, Tokenizer.load(tmp_path / "kept.json"), tmp_path / "root")
-    assert kept is not None
-    assert kept.path == first.path
+    assert prepare(data, Tokenizer.load(tmp_path / "kept.json"), root=tmp_path / "root").path == first.path
 
 
 def test_the_place_is_made_from_content_tokenizer_and_limits(tmp_path: Path) -> None:
@@ -122,7 +119,7 @@ def test_ids_above_65535_survive_the_round_trip(tmp_path: Path) -> None:
     header = json.loads((prepared.path / "header.json").read_text()) | {"dtype": "uint16"}
     (prepared.path / "header.json").write_text(json.dumps(header))
     with pytest.raises(UserError, match=r"header\.json is damaged: its ids are uint16"):
-        find(data, config, tmp_path / "root")
+        prepare(data, config, root=tmp_path / "root")
 
 
 def truncate(file: Path) -> None:

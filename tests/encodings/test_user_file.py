@@ -109,3 +109,14 @@ def test_two_files_of_one_name_are_two_encodings(folder, tmp_path):
     first = encodings.build(described(folder), SHAPE)
     second = encodings.build({"name": "log", "class": f"{other}:Mine", "strength": 0.5}, SHAPE)
     assert (first.acts_on, second.acts_on) == ("scores", "other scores")
+
+
+def test_a_file_is_run_once_and_again_when_it_was_edited(folder, capsys):
+    """However often its encoding is built: what it prints comes once, and an edit is never missed."""
+    file = folder / "encoding" / "mine.py"
+    file.write_text(f'{MINE}\nprint("run")\n')
+    first, second = (type(encodings.build(described(folder), SHAPE)) for _ in range(2))
+    assert first is second
+    assert capsys.readouterr().out == "run\n"
+    file.write_text(MINE.replace('acts_on = "scores"', 'acts_on = "other scores"'))
+    assert encodings.build(described(folder), SHAPE).acts_on == "other scores"
