@@ -109,7 +109,7 @@ def test_what_bf16_costs_does_not_grow_with_length(case):
         with torch.autocast("cpu", dtype=BF16):
             errors.append(model.token_losses(*windows).double() - exact)
     short, long = (error.abs().mean().item() for error in errors)
-    assert 0 < long < 1.2 * short < 0.03
+    assert 0 < long < 1.5 * short < 0.05
     assert all(abs(error.mean().item()) < 2e-3 for error in errors)
 
 
