@@ -15,14 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posbench import attention, encodings
+from posbench import attention, encodings, head
 from posbench.config import Config, Model
 from posbench.encodings.base import Encoding, Shape
 
 NORM_EPS = 1e-6
-
-LOSS_ROWS = 2048
-"""Rows of logits that exist at once in evaluation: at a vocabulary of 50,304 they take 412 MB."""
 
 
 @dataclass
@@ -178,12 +175,12 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 scores of the next token (..., V): the head is the embedding."""
-        return F.linear(hidden, self.embed.weight).float()
+        return head.logits(hidden, self.embed.weight)
 
     def loss(self, ids: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
         """Mean nats a token of targets (B, T), a scalar."""
-        logits = self.logits(self.hidden(ids, positions))
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        hidden = self.hidden(ids, positions).flatten(0, 1)
+        return head.mean_nats(hidden, self.embed.weight, targets.flatten())
 
     @torch.no_grad()
     def token_losses(
@@ -191,13 +188,10 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """Float32 nats of each target: (B, T), or (B, last). targets (B, T or last).
 
-        Logits exist for `LOSS_ROWS` tokens at a time, so that memory does not grow with length x vocabulary.
+        Logits exist for a few rows at a time, so that memory does not grow with length x vocabulary.
         """
-        hidden = self.hidden(ids, positions, last=last)
-        rows, wanted = hidden.flatten(0, 1).split(LOSS_ROWS), targets.flatten().split(LOSS_ROWS)
-        pairs = zip(rows, wanted, strict=True)
-        losses = [F.cross_entropy(self.logits(row), target, reduction="none") for row, target in pairs]
-        return torch.cat(losses).view(targets.shape)
+        hidden = self.hidden(ids, positions, last=last).flatten(0, 1)
+        return head.token_nats(hidden, self.embed.weight, targets.flatten()).view(targets.shape)
 
     def positions(self, windows: list[int], length: int, rng: list) -> Tensor | None:
         """Position ids for whole windows, or None where they simply count (see `Encoding.positions`)."""

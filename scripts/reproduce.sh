@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The whole comparison on a fresh machine: environment, install, the default study, its tables.
 #
-#   bash scripts/reproduce.sh             about 1M tokens a run
+#   bash scripts/reproduce.sh             800,000 tokens a run
 #   bash scripts/reproduce.sh --smoke     does it work at all? Its numbers mean nothing
 #   bash scripts/reproduce.sh --full      one epoch or more
 #

@@ -9,6 +9,7 @@ import yaml
 from tiny import CASES, FILES, SHAPE, decoder, described, encoding, ids, logits
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from posbench import head
 from posbench import model as models
 from posbench.config import Config, Model, Train, config_dir
 from posbench.encodings.base import Encoding
@@ -213,7 +214,7 @@ def test_losses_in_chunks_equal_losses_in_one_piece(monkeypatch):
     model, tokens = decoder(("alibi", {})), ids(51, batch=2)
     whole = model.token_losses(tokens[:, :-1], tokens[:, 1:])
     assert whole.shape == (2, 50)
-    monkeypatch.setattr(models, "LOSS_ROWS", 7)
+    monkeypatch.setattr(head, "CHUNK", 7 * 64)
     assert (model.token_losses(tokens[:, :-1], tokens[:, 1:]) - whole).abs().max() < 1e-6
     last = model.token_losses(tokens[:, :-1], tokens[:, -9:], last=9)
     assert (last - whole[:, -9:]).abs().max() < 1e-5

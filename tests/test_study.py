@@ -107,7 +107,7 @@ def test_every_budget_of_the_shipped_study_composes(budget):
 def test_the_default_budget_is_the_comparison_that_is_documented():
     plan = study.plan(study.load(SHIPPED))
     flat, same = plan.evals
-    assert plan.jobs[0].config.train.tokens == 1_000_000
+    assert plan.jobs[0].config.train.tokens == 800_000
     assert flat.lengths == same.lengths == [128, 256, 512, 1024, 2048, 4096]
     assert flat.targets == 98_304
     assert all(flat.targets % length == 0 for length in flat.lengths)
