@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from posbench import evaluate, records
 from posbench.config import Eval
 from posbench.data.tokenizer import Tokenizer
-from posbench.data.windows import nonoverlapping, sliding
+from posbench.data.windows import generators, nonoverlapping, sliding
 from posbench.encodings.rope import Rope
 from posbench.errors import UserError
 from posbench.evaluate import Request
@@ -34,6 +34,8 @@ from posbench.run import Run
 def _roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+    # Bits and messages are those of the CPU, also where `auto` would find a GPU.
+    monkeypatch.setattr(evaluate.system, "device", lambda name: torch.device("cpu"))
 
 
 @pytest.fixture
@@ -69,6 +71,11 @@ def test_a_request_names_only_what_its_protocol_has(rope):
     assert asked(rope, [], protocol="sliding", stride=4)[0] == Request("sliding", 16, stride=4)
     same = Request("same-targets", 16, block=8, min_context=64, targets=4096)
     assert asked(rope, [64], protocol="same-targets", block=8)[0] == same
+
+
+def test_the_default_of_min_context_is_the_longest_length_the_runs_own_among_them(rope):
+    assert {request.min_context for request in asked(rope, [8], protocol="same-targets")} == {16}
+    assert {request.min_context for request in asked(rope, [64], protocol="same-targets")} == {64}
 
 
 def test_the_default_stride_is_half_of_each_length(rope):
@@ -113,6 +120,7 @@ def test_a_row_of_same_targets_is_what_the_protocol_says(rope):
         losses += F.cross_entropy(tiny.logits(model, piece[:, :-1])[0], piece[0, 1:], reduction="none")[-8:].tolist()
     assert row.targets == len(losses) == 96
     assert row.loss == pytest.approx(np.mean(losses), abs=1e-6)
+    assert row.documents == len(made.TEST), "a document with several blocks counts once"
 
 
 def test_the_training_loss_counts_the_same_targets(rope):
@@ -166,6 +174,23 @@ def test_targets_that_end_with_a_document_are_whole_documents(rope):
     (row,) = evaluate.evaluate(rope, asked(rope, [], targets=int(stream.documents[1]) - 1))
     assert row.words == len(made.document(made.TEST[0]).split())
     assert row.documents == 1
+
+
+def test_targets_that_begin_inside_a_document_are_no_whole_documents(rope):
+    """Though they end with one."""
+    text = evaluate.Text(made.prepared(rope), "test")
+    first, end = text.stream.documents[:2]
+    assert text.words(np.array([[first, end]])) == len(made.document(made.TEST[0]).split())
+    assert text.words(np.array([[first + 8, end]])) is None
+
+
+def test_on_the_cpu_a_run_is_read_in_float32_however_it_was_trained(rope):
+    rope.record["decisions"]["precision"] = "bf16"
+    (bf16,) = evaluate.evaluate(rope, asked(rope, []), device="cpu")
+    rope.record["decisions"]["precision"] = "fp32"
+    (fp32,) = evaluate.evaluate(rope, asked(rope, []), device="cpu", force=True)
+    assert bf16.dtype == "float32"
+    assert results(bf16) == results(fp32)
 
 
 def test_every_byte_of_the_split_is_counted_once(rope):
@@ -227,6 +252,20 @@ def test_drawn_positions_do_not_depend_on_the_batch(rope, monkeypatch, budget):
     assert np.abs(drawn - plain).max() > 0.01
     monkeypatch.setitem(evaluate.TOKEN_BUDGET, "cpu", budget)
     assert nats() == pytest.approx(drawn, abs=1e-4)
+
+
+def test_positions_are_drawn_from_the_runs_seed_the_split_and_the_window(rope, monkeypatch):
+    drawn = []
+
+    def positions(self, windows, length, rng):
+        drawn.extend(zip(windows, (generator.random() for generator in rng), strict=True))
+        return torch.arange(length)[None]
+
+    monkeypatch.setattr(Rope, "positions", positions)
+    (row,) = evaluate.evaluate(rope, asked(rope, [], targets=100))
+    assert row.status == "ok"
+    expected = generators(rope.config.seed, "test", range(7))
+    assert drawn == [(number, generator.random()) for number, generator in enumerate(expected)]
 
 
 @pytest.mark.parametrize("budget", [16, 50, 10**6])
