@@ -173,14 +173,25 @@ class ToyScores(Toy):
         return s + (cumulative[:, rows, None] - cumulative[:, None, :])[:, None]
 
 
+class Logarithm(Encoding):
+    """A learned bias that exists at no distance below zero: keys past the query must not reach its gradient."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.strength = torch.nn.Parameter(torch.linspace(0.5, 1, shape.heads))
+
+    def bias(self, distance):
+        return -self.strength.view(-1, *[1] * distance.ndim) * distance.float().log1p()
+
+
 class WindowOnly(Encoding):
     def window(self, layer):
         return 2
 
 
 @pytest.mark.parametrize("length", [1, 3, 70])
-@pytest.mark.parametrize("toy", [Toy, WindowOnly])
-def test_windows_and_scales_reach_every_kernel(toy, length):
+@pytest.mark.parametrize("toy", [Toy, Logarithm, WindowOnly])
+def test_biases_windows_and_scales_reach_every_kernel(toy, length):
     compare(toy(SMALL), length, length)
     if length > 3:
         compare(toy(SMALL), 3, length)
