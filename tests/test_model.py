@@ -334,6 +334,34 @@ def test_positions_of_a_window_come_from_the_encoding_only_when_it_has_its_own()
     assert model.positions([0], 4, []).tolist() == [[0, 2, 4, 6]]
 
 
+class Narrow(Encoding):
+    """Two keys in sight, in every layer or in the first alone."""
+
+    first_alone = False
+
+    def window(self, layer):
+        return None if self.first_alone and layer else 2
+
+
+class Apart(Encoding):
+    def for_layer(self, layer):
+        return Narrow(self.shape) if layer == 0 else Encoding(self.shape)
+
+
+def test_a_window_is_asked_for_each_layer():
+    """One instance that is narrow in the first layer reads as two instances of which the first is narrow."""
+    model, tokens = decoder(("none", {})), ids(12)
+    read = {}
+    for name, own in {"none": Encoding, "narrow": Narrow, "apart": Apart}.items():
+        model.encoding = own(SHAPE)
+        read[name] = logits(model, tokens)
+    model.encoding = Narrow(SHAPE)
+    model.encoding.first_alone = True
+    assert torch.allclose(logits(model, tokens), read["apart"], atol=1e-6)
+    assert (read["apart"] - read["none"]).abs().max() > 1e-2
+    assert (read["apart"] - read["narrow"]).abs().max() > 1e-2
+
+
 def test_one_encoding_instance_shared_by_layers_begins_once_a_pass():
     """cos and sin are made once, not once a layer; an instance for each layer begins for each."""
     begun = []
