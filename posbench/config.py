@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -189,7 +191,7 @@ def _composed(overrides: Sequence[str]) -> Iterator[Any]:
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
             yield hydra.compose("config", overrides=list(overrides), return_hydra_config=True)
     except Exception as error:
-        explained = explain(error)
+        explained = explain(error, overrides)
         if explained is None or explained is error:
             raise
         raise explained from error
@@ -210,7 +212,11 @@ def from_hydra(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> C
     config = OmegaConf.to_object(cfg)
     assert isinstance(config, Config)
     for group in GROUPS:
-        value, name = getattr(config, group), str(chosen.get(group)).removesuffix(".yaml")
+        if chosen.get(group) is None:  # taken away, or a list, which Hydra would merge
+            raise UserError(f"The group {group} needs one choice.", f"{group}: {', '.join(choices(group))}")
+        value, name = getattr(config, group), str(chosen[group]).removesuffix(".yaml")
+        if "/" in name:  # Hydra takes a path as well, but it makes no run's name
+            raise unknown(group, name, choices(group))
         if isinstance(value, dict):
             setattr(config, group, _named(group, name, value, sources))
         elif hasattr(value, "name"):
@@ -272,6 +278,12 @@ _AT_LEAST = {
     "train.threads": 0, "train.validate_tokens": 1, "train.checkpoint_seconds": 0,
     "eval.stride": 1, "eval.block": 1, "eval.targets": 1, "eval.min_context": 1, "seed": 0,
 }  # fmt: skip
+_AT_MOST = {
+    "optim.warmup": 1,
+    "seed": 2**63 - 1,  # what torch takes
+    "train.threads": 1024,  # OpenMP ends the process at some number above
+}
+_FINITE = ("optim.lr", "optim.matrix_lr", "optim.weight_decay")
 _BELOW_ONE = ("optim.beta1", "optim.beta2", "optim.momentum", "train.dropout")
 _ONE_OF = {
     "data.attend": ("stream", "document"),
@@ -298,6 +310,12 @@ def check(config: Config) -> None:
         # `not >=` also refuses nan.
         if settings[key] is not None and not settings[key] >= least:
             raise UserError(f"{key}={settings[key]} must be {least} or more.")
+    for key, most in _AT_MOST.items():
+        if not settings[key] <= most:
+            raise UserError(f"{key}={settings[key]} must be {most:,} or less.")
+    for key in _FINITE:
+        if not math.isfinite(settings[key]):
+            raise UserError(f"{key}={settings[key]} must be a finite number.")
     for key in _BELOW_ONE:
         if not settings[key] < 1:
             raise UserError(f"{key}={settings[key]} must be below 1.")
@@ -309,8 +327,7 @@ def check(config: Config) -> None:
             raise UserError(
                 f"eval.lengths: {length} is not a positive whole number.", "Write for example --lengths 512,1024."
             )
-    if not config.device.startswith("cuda:") and config.device not in ("auto", "cpu", "cuda", "mps"):
-        raise unknown("device", config.device, ("auto", "cpu", "cuda", "cuda:0", "mps"))
+    check_device(config.device)
 
     model, train = config.model, config.train
     if model.width % model.heads:
@@ -332,6 +349,12 @@ def check(config: Config) -> None:
     _build_encoding(config)
 
 
+def check_device(word: str) -> None:
+    """Refuse, with a `UserError`, what no machine has for a device."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", word):
+        raise unknown("device", word, ("auto", "cpu", "cuda", "cuda:0", "mps"))
+
+
 def _build_encoding(config: Config) -> None:
     """The class itself knows which parameters it takes and which model it fits."""
     import torch
@@ -344,8 +367,17 @@ def _build_encoding(config: Config) -> None:
             f"encoding={config.encoding.get('name')} names no class.", f"encoding: {', '.join(choices('encoding'))}"
         )
     shape = Shape(config.model.layers, config.model.width, config.model.heads, config.train.length)
-    with torch.random.fork_rng(devices=[]):
-        encodings.build(config.encoding, shape)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            encodings.build(config.encoding, shape)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on the CPU
+            raise
+        raise UserError(
+            f"The encoding '{config.encoding['name']}' does not fit in memory: width {shape.width}, "
+            f"{shape.layers} layers, train.length={shape.train_length}.",
+            "Choose a smaller train.length or model.",
+        ) from error
 
 
 # --- What a run is ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from posbench.config import Config
 from posbench.data import windows
 from posbench.errors import UserError
 from posbench.model import Decoder
+from posbench.search_path import choices
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,19 @@ def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
         "micro_tokens": why_micro,
     }
     return Decisions(device.type, threads, precision, compiled, kernel, micro, reasons)
+
+
+def refuse_oversized(config: Config, vocab_size: int) -> None:
+    """Raise UserError for a model whose weights alone are more than the memory of this machine, where it is made."""
+    shape = config.model
+    block = 4 * shape.width**2 + (3 if shape.activation == "swiglu" else 2) * shape.width * shape.hidden
+    weights = vocab_size * shape.width + shape.layers * block
+    if 4 * weights > (there := _memory(torch.device("cpu"))):
+        raise UserError(
+            f"A model of {weights:,} parameters takes {4 * weights / 2**30:,.0f} GiB, and this machine has "
+            f"{there / 2**30:,.0f}.",
+            f"model: {', '.join(choices('model'))}",
+        )
 
 
 def compile_decision(config: Config, device: torch.device) -> tuple[bool, str]:

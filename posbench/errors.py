@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
     return UserError(f"There is no {kind} '{word}'.{question}", f"{kind}: {', '.join(names) or '(none)'}")
 
 
-def explain(error: BaseException) -> UserError | None:
-    """What Hydra or OmegaConf raised for a mistyped command line, as a `UserError`; None when it is no such thing."""
+def explain(error: BaseException, words: Sequence[str] = ()) -> UserError | None:
+    """What Hydra or OmegaConf raised for a mistyped command line, as a `UserError`; None when it is no such thing.
+
+    `words` are the overrides on it, for where Hydra does not say which of them it means.
+    """
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -52,11 +56,13 @@ def explain(error: BaseException) -> UserError | None:
         return error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
-        return unknown(group or "config", choice, error.options or ())
+        return unknown(group.replace("//", "/") or "config", choice, error.options or ())
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, OmegaConfBaseException):
         return _bad_setting(error)
+    if isinstance(error, ValueError) and str(error).startswith("Config group override"):
+        return _no_name(words)
     if not isinstance(error, HydraException):
         return None
     text = str(error)
@@ -64,11 +70,17 @@ def explain(error: BaseException) -> UserError | None:
         return _several(text.split("'")[1])
     if text.startswith("Could not append to config."):
         return UserError(text.splitlines()[0].split(". ")[1], "Leave out the '+' to change it.")
+    if twice := re.match(r"Multiple values for (\S+)\. |(\S+) appears more than once", text):
+        return UserError(f"{twice[1] or twice[2]} is there already.", "Leave out the '+' to change it.")
     if isinstance(cause := error.__cause__ or error.__context__, OmegaConfBaseException):
         explained = _bad_setting(cause)
         # "In 'model/mine': ConfigKeyError raised while composing config:": the fault is in a file, not in a word.
         where = text.split(":")[0] + ": " if text.startswith("In '") else ""
         return UserError(where + explained.message, explained.hint)
+    if text.startswith("Could not override '"):
+        from posbench.config import Config
+
+        return no_setting(text.split("'")[1], asdict(Config()))
     return UserError(text.splitlines()[0])
 
 
@@ -87,6 +99,17 @@ def _unreadable(word: str) -> UserError:
     if value[:1] in ("[", "{", "("):
         return UserError(f"The list in {word} is cut short or not readable.", f"Quote it whole, as in '{key}=[1,2]'.")
     return UserError(f"The value in {word} is not readable as it stands.", f"Quote it twice: '{key}=\"{value}\"'.")
+
+
+def _no_name(words: Sequence[str]) -> UserError:
+    """A group that was given null, a number or a truth value."""
+    from posbench.search_path import choices
+
+    for word in words:
+        group, _, value = word.partition("=")
+        if re.fullmatch(r"(?i)null|true|false|[+-]?(nan|inf|[\d._e+-]+)", value) and choices(group):
+            return unknown(group, value, choices(group))
+    return UserError("A group is given something that is no name.", "Write group=choice, as in encoding=rope.")
 
 
 def _several(word: str) -> UserError:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from posbench.config import check_device
 from posbench.errors import UserError
 
 DEFAULT_THREADS = torch.get_num_threads()
@@ -27,6 +28,7 @@ def device(name: str) -> torch.device:
 
     Raises `UserError` for one that is not.
     """
+    check_device(name)
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if there[kind])

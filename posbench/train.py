@@ -31,7 +31,7 @@ from posbench.checkpoint import State
 from posbench.config import Config, check
 from posbench.data import tokens, windows
 from posbench.data.tokens import Prepared, Stream
-from posbench.decisions import Decisions, activation_bytes, decide, obey
+from posbench.decisions import Decisions, activation_bytes, decide, obey, refuse_oversized
 from posbench.errors import UserError
 from posbench.model import Decoder
 from posbench.progress import duration, progress
@@ -61,6 +61,7 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
     device = system.device(config.device)
     prepared = tokens.prepare(config.data, config.tokenizer, say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
+    refuse_oversized(config, prepared.tokenizer.vocab_size)
     decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device)
     run = Run(directory(config))
     with run.lock():
@@ -297,6 +298,7 @@ def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
     device = system.device(config.device)
     prepared = tokens.prepare(config.data, config.tokenizer, say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
+    refuse_oversized(config, prepared.tokenizer.vocab_size)
     decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device).train()
     decisions, steps = decide(config, decoder, device), _steps(config)
     optimizer = optim.build(decoder, config.optim, steps)

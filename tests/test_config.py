@@ -169,6 +169,11 @@ def test_a_wrong_key_in_a_users_yaml_names_the_file_and_the_key(mine: Path):
         ("train.micro_tokens=700", "Write train.micro_tokens=512 or 1024."),
         ("train.tokens=100", "train.tokens=100 is less than one batch"),
         ("seed=-1", "seed=-1 must be 0 or more."),
+        ("seed=9223372036854775808", "seed=9223372036854775808 must be 9,223,372,036,854,775,807 or less."),
+        ("optim.warmup=inf", "optim.warmup=inf must be 1 or less."),
+        ("optim.lr=inf", "optim.lr=inf must be a finite number."),
+        ("train.threads=100000", "train.threads=100000 must be 1,024 or less."),
+        ("device=cuda:x", "There is no device 'cuda:x'."),
         ("device=gpu", "There is no device 'gpu'."),
         ("eval.lengths=[512,0]", "eval.lengths: 0 is not a positive whole number."),
         ("eval.protocol=slidin", "Did you mean 'sliding'?"),
@@ -177,7 +182,7 @@ def test_a_wrong_key_in_a_users_yaml_names_the_file_and_the_key(mine: Path):
         ("encoding.layout=pairs", "encoding.layout=pairs does not fit 'rope'."),
         ("model.heads=128", "pairs need an even head width"),
         ("model.name=big", "model.name=big has no effect."),
-        ("~encoding", "names no class"),
+        ("~encoding", "The group encoding needs one choice."),
         ("data=files +data.pth=x", "There is no setting 'data.pth'. Did you mean 'data.path'?"),
         ("+tokenizer.vocab=5", "There is no setting 'tokenizer.vocab'. Did you mean 'tokenizer.vocab_size'?"),
         ("+encoding.bsae=5", "There is no setting 'encoding.bsae'. Did you mean 'encoding.base'?"),
@@ -190,6 +195,18 @@ def test_what_could_not_be_trained_is_refused_in_one_sentence(overrides: str, sa
         compose(overrides.split())
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_an_encoding_that_no_memory_holds_is_refused(default: Config, monkeypatch: pytest.MonkeyPatch):
+    """What torch raises on the CPU is a RuntimeError like any other; one that is not about memory stays what it is."""
+    from posbench import encodings
+
+    def build(*of: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 12800000000000 bytes.")
+
+    monkeypatch.setattr(encodings, "build", build)
+    with pytest.raises(UserError, match=r"'rope' does not fit in memory: width 128, 4 layers, train\.length=512"):
+        check(default)
 
 
 def test_checking_draws_from_no_global_generator(default: Config):

@@ -107,3 +107,12 @@ def test_a_device_that_is_not_here_is_replaced():
     kept, remarks = decisions.obey(STORED, record(replace(STORED, device="mps")))
     assert kept.device == "cpu"
     assert remarks == ["begun on mps, goes on on cpu: its bits may differ from an undisturbed run's"]
+
+
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_made():
+    """4 x 10^6 x 10^6 numbers in each layer's attention alone."""
+    asked = config()
+    decisions.refuse_oversized(asked, 257)
+    asked.model.width = 10**6
+    with pytest.raises(UserError, match=r"A model of [\d,]+ parameters takes [\d,]+ GiB, and this machine has"):
+        decisions.refuse_oversized(asked, 257)

@@ -38,6 +38,14 @@ def test_a_number_past_the_last_gpu_is_refused(monkeypatch: pytest.MonkeyPatch):
         system.device("cuda:2")
 
 
+@pytest.mark.parametrize("word", ["cuda:x", "cuda:", "cuda:-1", "cpu:0", "gpu", ""])
+def test_what_is_no_device_is_refused_whatever_the_machine_has(monkeypatch: pytest.MonkeyPatch, word: str):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UserError, match=f"There is no device '{word}'"):
+        system.device(word)
+
+
 def test_threads_of_one_job_do_not_leak_into_the_next():
     """A job with threads=1 comes before one with 0: the second must have the machine's again."""
     default = torch.get_num_threads()

@@ -45,6 +45,9 @@ def launch(
 
     # A carriage return comes with lines pasted or read from a file written on Windows.
     words = [word.rstrip("\r\n") for word in words]
+    for word in words:
+        if word.startswith("-"):  # behind "--"; Hydra would take it for an option of its own
+            raise UserError(f"'{word}' is no setting.", "Write options without '--' before them.")
     with extra_dir(folder):
         jobs = _checked_jobs(words) if multirun else []
         task = _Task(work, command, jobs, folder)
@@ -66,8 +69,12 @@ def _hydra(task: _Task, words: list[str], multirun: bool, flags: Sequence[str]) 
     with _process(argv):
         try:
             main()
+        except SystemExit as end:
+            if not flags or not end.code:
+                raise
+            raise typer.Exit(2) from end  # `--cfg job --package x`, of which Hydra has said that there is none
         except Exception as error:
-            explained = explain(error)
+            explained = explain(error, words)
             if explained is None or explained is error:
                 raise
             if multirun:  # each job was composed; Hydra also composes what they have in common
@@ -93,6 +100,10 @@ def _checked_jobs(words: Sequence[str]) -> list[str]:
     from posbench.config import compose
 
     jobs = [shlex.join(job) for job in combinations(words)]
+    if not jobs:
+        raise UserError(
+            f"{shlex.join(words)} makes no job.", "A sweep over nothing; posbench train --help lists choices."
+        )
     for job in combinations(words):
         try:
             compose(job)
@@ -114,6 +125,11 @@ def combinations(words: Sequence[str]) -> list[list[str]]:
         loader = GlobalHydra.instance().config_loader()  # for `encoding=glob(*)`
         try:
             parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(words))
+            for one in parsed:
+                if one.is_sweep_override() and not one.is_discrete_sweep():
+                    raise UserError(
+                        f"{one.input_line} gives no list of values.", "Write for example a=1,2 or a=range(1,5)."
+                    )
             choices = [
                 [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
                 if one.is_discrete_sweep()
@@ -121,7 +137,7 @@ def combinations(words: Sequence[str]) -> list[list[str]]:
                 for one in parsed
             ]
         except Exception as error:
-            raise explain(error) or error from error
+            raise explain(error, words) or error from error
     return [list(job) for job in itertools.product(*choices)]
 
 

@@ -20,6 +20,17 @@ class Cfg(StrEnum):
     all = "all"
 
 
+class Info(StrEnum):
+    """What Hydra tells of itself."""
+
+    all = "all"
+    config = "config"
+    defaults = "defaults"
+    tree = "defaults-tree"
+    plugins = "plugins"
+    searchpath = "searchpath"
+
+
 def train(
     overrides: Annotated[
         list[str] | None,
@@ -36,9 +47,7 @@ def train(
     cfg: Annotated[Cfg | None, typer.Option("--cfg", "-c", help="Only print the composed config.")] = None,
     package: Annotated[str | None, typer.Option("--package", "-p", help="With --cfg: the part to print.")] = None,
     resolve: Annotated[bool, typer.Option("--resolve", help="With --cfg: fill in what refers elsewhere.")] = False,
-    info: Annotated[
-        str | None, typer.Option("--info", "-i", metavar="WHAT", help="Hydra's account of itself: all, defaults, ...")
-    ] = None,
+    info: Annotated[Info | None, typer.Option("--info", "-i", help="Only print Hydra's account of itself.")] = None,
     config_dir: ConfigDirOption = None,
     format: FormatOption = Format.table,
 ) -> None:
@@ -55,7 +64,7 @@ def train(
     flags = ["--cfg", cfg.value] if cfg else []
     flags += ["--package", package] if package else []
     flags += ["--resolve"] if resolve else []
-    flags += ["--info", info] if info else []
+    flags += ["--info", info.value] if info else []
 
     def plan(config: Any, command: str) -> None:
         from posbench import train

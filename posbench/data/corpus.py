@@ -187,7 +187,7 @@ def _checked(key: str, value: Any, kind: str) -> Any:
     """A setting of the type its field has. A name that the command line took for a number is a name again."""
     if kind.startswith("int") and value is not None:
         least = 3 if key == "holdout" else 1
-        if not isinstance(value, int) or value < least:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UserError(f"data.{key}={value} is not a whole number of at least {least}.")
     if kind == "list[str]":
         if not isinstance(value, list):

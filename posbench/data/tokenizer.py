@@ -242,7 +242,9 @@ def find_tokenizer(tokenizer: Mapping[str, Any], corpus: Corpus, root: Path | No
         return _from_file(settings["path"], settings["end"])
     size = settings["vocab_size"]
     if not isinstance(size, int) or size < 257:
-        raise UserError(f"tokenizer.vocab_size={size} is too small.", "256 bytes and the end token make 257 at least.")
+        raise UserError(
+            f"tokenizer.vocab_size={size} is not a whole number of at least 257.", "256 bytes and the end token."
+        )
     path = _kept(corpus, settings, root)
     try:
         return Tokenizer.load(path) if path.exists() else None
@@ -258,6 +260,11 @@ def _settings(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
     for key in given:
         if key not in KINDS[kind]:
             raise unknown(f"setting of tokenizer={tokenizer.get('name')}", key, KINDS[kind])
+    for key in ("path", "end"):
+        if isinstance(value := given.get(key), (list, dict)):
+            raise UserError(f"tokenizer.{key} takes one value, not {value}.")
+        if value is not None:
+            given[key] = str(value)  # a name that the command line took for a number
     return {"kind": kind, **KINDS[kind], **given}
 
 

@@ -22,6 +22,18 @@ CASES = [
     ("train length=128", "There is no setting 'length'. Did you mean 'train.length'?"),
     ("train model.heads=7", "model.heads=7 does not divide model.width=128."),
     ("train optim.lr=fast", "optim.lr: Value 'fast' of type 'str' could not be converted to Float"),
+    # A group takes a name: no null, number, list or path, and it cannot be left out.
+    ("train encoding=null", f"There is no encoding 'null'.\n{ENCODINGS}"),
+    ("train seed=2 model=1.5", "There is no model '1.5'."),
+    ("train -m model=nano,2", "In the job model=2: There is no model '2'."),
+    ("train encoding=[rope]", f"The group encoding needs one choice.\n{ENCODINGS}"),
+    ("train model=./nano", "There is no model './nano'. Did you mean 'nano'?"),
+    ("train model=../train/default", "There is no model '../train/default'."),
+    ("train '~model'", "The group model needs one choice.\nmodel: base, micro"),
+    ("train encoding@extra=rope", "There is no setting 'encoding@extra'. Did you mean 'encoding'?"),
+    ("train =rope", "There is no setting ''.\nsettings: data, device, encoding"),
+    ("train +encoding=alibi", "encoding is there already.\nLeave out the '+' to change it."),
+    ("train data=/data/set", "There is no data/data 'set'."),
     ("train hydra/launcher=jobli", "There is no hydra/launcher 'jobli'."),
     ("train '~train.length'", "train.length cannot be taken away."),
     # In a sweep: the job is named, before any is started.
@@ -73,6 +85,11 @@ CASES = [
     # What says how another flag prints.
     ("train --resolve", "--package and --resolve say how --cfg prints."),
     ("train --cfg job -m", "Only one of --cfg, --info and -m can be given."),
+    ("train --info foo", "Invalid value for '--info'"),
+    ("train encoding=rope -- --dry-run", "'--dry-run' is no setting."),
+    ("train -- -m", "'-m' is no setting."),
+    ("train -m 'encoding=glob(x*)'", "makes no job."),
+    ("train -m 'optim.lr=interval(0,1)'", "optim.lr=interval(0,1) gives no list of values."),
     ("train --cfg jobs", "Invalid value for '--cfg'"),
     ("train --config-dir nowhere", "There is no config folder"),
 ]  # fmt: skip

@@ -148,6 +148,8 @@ def test_the_composed_config_is_printed_on_stdout(posbench: Posbench, trained: l
     assert (config["encoding"]["class"], config["seed"]) == ("posbench.encodings.alibi.Alibi", 7)
     part = posbench("train --cfg job --package train --resolve").out
     assert yaml.safe_load(part.removeprefix("# @package train\n"))["length"] == 512
+    nothing = posbench("train --cfg job --package trian")
+    assert (nothing.status, nothing.err) == (2, "package 'trian' not found in config\n")  # Hydra's own sentence
     assert "encoding/rope" in posbench("train --info defaults").out
     assert not trained
 

@@ -188,12 +188,14 @@ def test_a_damaged_trained_tokenizer_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokenizer", "own", "message"),
     [
-        ("bpe", {"vocab_size": 256}, r"tokenizer\.vocab_size=256 is too small"),
+        ("bpe", {"vocab_size": 256}, r"tokenizer\.vocab_size=256 is not a whole number of at least 257"),
         ("bpe", {"vocab_size": "2k"}, r"tokenizer\.vocab_size=2k"),
         ("bpe", {"vocabsize": 300}, "no setting of tokenizer=bpe 'vocabsize'. Did you mean 'vocab_size'"),
         ("bpe", {"kind": "bp"}, "no kind of tokenizer 'bp'. Did you mean 'bpe'"),
         ("file", {}, r"needs tokenizer\.path=FILE"),
         ("file", {"path": "no/such.json"}, r"no file no/such\.json"),
+        ("file", {"path": 3}, "no file 3"),
+        ("file", {"path": ["a.json"]}, r"tokenizer\.path takes one value"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(tokenizer: str, own: dict[str, Any], message: str) -> None:
