@@ -17,10 +17,7 @@ def bucket_starts(buckets: int, max_distance: int) -> list[float]:
     """
     exact = buckets // 2
     wide = buckets - exact
-    # Rounded, so that a start that is a whole number is one in floats too (2^(1/4)^4 is not 2).
-    return [float(r) for r in range(1, exact)] + [
-        round(exact * (max_distance / exact) ** (n / wide), 9) for n in range(wide)
-    ]
+    return [float(r) for r in range(1, exact)] + [exact * (max_distance / exact) ** (n / wide) for n in range(wide)]
 
 
 class T5(Encoding):
@@ -63,7 +60,8 @@ class T5(Encoding):
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Bucket numbers (int64) of distances >= 0, same shape."""
-        starts = torch.tensor(self.starts, device=distance.device)
+        # Float32 rounds a start that should be a whole number to it: 24 x 64^(4/24) is not quite 48 in Python's floats.
+        starts = torch.tensor(self.starts, dtype=torch.float32, device=distance.device)
         return torch.bucketize(distance.float(), starts, right=True)
 
     def trained_buckets(self, length: int) -> int:

@@ -90,6 +90,7 @@ def test_bytes_of_a_token_reach_from_the_furthest_end_before_it() -> None:
     assert bytes_of("aé😀b", [1, 4]).tolist() == [1, 7]  # text that no token covers counts with the next
     assert bytes_of("aé😀b", [1, 3]).tolist() == [1, 7]  # and at the end with the last
     assert bytes_of("aé", [2, 1]).tolist() == [3, 0]  # ends that go back
+    assert bytes_of("aé😀b", [3, 1, 4]).tolist() == [7, 0, 1]
     assert bytes_of("", []).tolist() == []
 
 
@@ -189,6 +190,7 @@ def test_a_damaged_trained_tokenizer_is_named(tmp_path: Path) -> None:
     ("tokenizer", "own", "message"),
     [
         ("bpe", {"vocab_size": 256}, r"tokenizer\.vocab_size=256 is not a whole number of at least 257"),
+        ("bpe", {"vocab_size": 10**11}, r"tokenizer\.vocab_size=100000000000 must be 4,194,304 or less"),
         ("bpe", {"vocab_size": "2k"}, r"tokenizer\.vocab_size=2k"),
         ("bpe", {"vocabsize": 300}, "no setting of tokenizer=bpe 'vocabsize'. Did you mean 'vocab_size'"),
         ("bpe", {"kind": "bp"}, "no kind of tokenizer 'bp'. Did you mean 'bpe'"),
