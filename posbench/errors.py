@@ -123,8 +123,10 @@ def _bad_setting(error: OmegaConfBaseException) -> UserError:
     """A key that does not exist, or a value of the wrong kind."""
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue
 
-    key = error.full_key or str(error.key)
-    text = str(error).splitlines()[0]
+    key, text = error.full_key or error.key, str(error).splitlines()[0]
+    if key is None:
+        return UserError(f"{text}.")
+    key = str(key)
     if isinstance(error, MissingMandatoryValue):
         return UserError(f"{key} must be given.", f"Write {key}=... on the command line.")
     if isinstance(error, ConfigAttributeError | ConfigKeyError):

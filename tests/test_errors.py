@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from posbench.errors import UserError, closest, explain, no_setting, unknown
 
@@ -88,6 +89,7 @@ def caught(word: str, value: object) -> Exception:
             "An item is already at 'seed'.\nLeave out the '+' to change it.",
         ),
         (caught("a.c", 1), "There is no setting 'a.c'.\na: b"),
+        (OmegaConfBaseException("Interpolation key 'foo' not found"), "Interpolation key 'foo' not found."),
         (ConfigCompositionException("Something else\nwith a story"), "Something else"),
     ],
 )

@@ -155,6 +155,7 @@ class _Task:
         from hydra.core.hydra_config import HydraConfig
 
         from posbench.config import check, from_hydra
+        from posbench.errors import explain
 
         hydra = HydraConfig.get()
         words = list(hydra.overrides.task)
@@ -168,6 +169,7 @@ class _Task:
         except Exception as error:
             if os.getpid() != self.process:
                 raise  # in a launcher's worker: Hydra carries it to the main process
+            error = explain(error, words) or error
             self.errors.append((shlex.join(words), error))
             if self.jobs:
                 tell(error, self.debugging)

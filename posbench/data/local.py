@@ -40,10 +40,10 @@ class Files(Corpus):
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        own = {split: str(path) for split in SPLITS if (path := getattr(self, split)) is not None}
-        if self.path is not None and own:
+        own = {split: path for split in SPLITS if (path := getattr(self, split))}
+        if self.path and own:
             raise UserError(f"data.path and data.{next(iter(own))} exclude each other.", "Give the one or the other.")
-        if self.path is None and not own:
+        if not self.path and not own:
             raise UserError(
                 f"data={self.name} needs a text.",
                 'Give data.path=FILE, FOLDER or "GLOB", or data.train=..., data.validation=... and data.test=... .',
@@ -79,6 +79,13 @@ class Files(Corpus):
 def find_files(path: str) -> list[tuple[str, Path]]:
     """(name, absolute path) of the text files of a path, sorted by name: the path below the folder that was given
     or that a glob starts from."""
+    try:
+        return _found(path)
+    except (OSError, RuntimeError, ValueError) as error:  # gone meanwhile; ~ of nobody; "a**" in a glob
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _found(path: str) -> list[tuple[str, Path]]:
     given = Path(path).expanduser()
     if given.is_dir():
         root, found = given, [file for file in given.rglob("*") if _is_text(file.relative_to(given))]
@@ -90,6 +97,8 @@ def find_files(path: str) -> list[tuple[str, Path]]:
         fixed = list(takewhile(lambda part: not glob.has_magic(part), given.parts))
         root, pattern = Path(*fixed), "/".join(given.parts[len(fixed) :])
         found = list(root.glob(pattern)) if pattern else []
+        if given.exists():
+            raise UserError(f"{path} is neither a file nor a folder.")
         if not found:
             near = closest(given.name, [file.name for file in given.parent.glob("*")])
             raise UserError(f"There is no file {path}.", near and f"Did you mean {given.parent / near}?")

@@ -31,6 +31,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 """The settings of each kind, with their defaults."""
 
+LARGEST = 1 << 22
+"""Ids of a BPE of ours: its trainer takes memory for all of them at once, and ends the process when there is none."""
+
 _LONGEST = {"bpe": 1 << 11, "file": 1 << 22}
 """Characters encoded at once. Our BPE never joins across the cut of `pieces`; a foreign one might, so only a document
 that would not fit in memory is cut for it."""
@@ -245,6 +248,8 @@ def find_tokenizer(tokenizer: Mapping[str, Any], corpus: Corpus, root: Path | No
         raise UserError(
             f"tokenizer.vocab_size={size} is not a whole number of at least 257.", "256 bytes and the end token."
         )
+    if size > LARGEST:
+        raise UserError(f"tokenizer.vocab_size={size} must be {LARGEST:,} or less.")
     path = _kept(corpus, settings, root)
     try:
         return Tokenizer.load(path) if path.exists() else None

@@ -34,6 +34,7 @@ CASES = [
     ("train =rope", "There is no setting ''.\nsettings: data, device, encoding"),
     ("train +encoding=alibi", "encoding is there already.\nLeave out the '+' to change it."),
     ("train data=/data/set", "There is no data/data 'set'."),
+    ("train 'seed=${oc.env:PATH}'", "seed: While dereferencing interpolation '${oc.env:PATH}': Value"),
     ("train hydra/launcher=jobli", "There is no hydra/launcher 'jobli'."),
     ("train '~train.length'", "train.length cannot be taken away."),
     # In a sweep: the job is named, before any is started.

@@ -186,6 +186,22 @@ def test_a_path_that_is_not_there_names_its_neighbour(tmp_path: Path) -> None:
         open_corpus(shipped("data", "files", path=str(tmp_path / "empty")))
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "data=files needs a text"),
+        ("{}/a**.txt", "a\\*\\*.txt cannot be read: Invalid pattern"),
+        ("~nobody-of-that-name/a.txt", "cannot be read: Could not determine home directory"),
+        ("{}/pipe.txt", "pipe.txt is neither a file nor a folder"),
+        ("{}/" + "x" * 300, "cannot be read: File name too long"),
+    ],
+)
+def test_what_is_no_path_of_a_text_is_one_sentence(tmp_path: Path, path: str, message: str) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(UserError, match=message):
+        open_corpus(shipped("data", "files", path=path.format(tmp_path)))
+
+
 def test_a_text_too_short_for_three_splits_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("ab")
     with pytest.raises(UserError, match="has no text in its split 'validation'"):
