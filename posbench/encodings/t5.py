@@ -60,7 +60,7 @@ class T5(Encoding):
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Bucket numbers (int64) of distances >= 0, same shape."""
-        # Float32 rounds a start that should be a whole number to it: 24 x 64^(4/24) is not quite 48 in Python's floats.
+        # Float32 rounds a start that should be a whole number to it: 12 x 8^(8/12) is not quite 48 in Python's floats.
         starts = torch.tensor(self.starts, dtype=torch.float32, device=distance.device)
         return torch.bucketize(distance.float(), starts, right=True)
 
