@@ -14,6 +14,7 @@ traceback is a fault of ours, unless POSBENCH_DEBUG=1 or HYDRA_FULL_ERROR=1 asks
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -26,11 +27,17 @@ from posbench.cli import bridge, data, doctor, eval, generate, groups, read, stu
 from posbench.cli.options import say
 from posbench.errors import UserError
 
-ENVIRONMENT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
-"""Why the operating system may refuse a write, through no fault of posbench."""
+ENVIRONMENT = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE),
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+)
+"""Why the operating system may refuse a file, through no fault of posbench."""
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
+
+PIPE_CLOSED = 141
+"""128 + SIGPIPE."""
 
 app = typer.Typer(
     name="posbench",
@@ -77,6 +84,7 @@ def run(words: Sequence[str]) -> int:
         warnings.showwarning = _warn
         try:
             status = app(args=list(words) or ["--help"], prog_name="posbench", standalone_mode=False) or 0
+            sys.stdout.flush()
             if status == INTERRUPTED:
                 say("Interrupted. The same command goes on from what is finished.")
             return status
@@ -89,10 +97,14 @@ def run(words: Sequence[str]) -> int:
             return error.exit_code
         except typer.Abort:
             return INTERRUPTED
+        except BrokenPipeError:
+            # Whoever read our output has read enough, as in `posbench table | head`.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return PIPE_CLOSED
         except OSError as error:
             if error.errno not in ENVIRONMENT or bridge.debugging():
                 raise
-            say(f"error: {error.strerror}: {error.filename}")
+            say(f"error: {error.strerror}" + (f": {error.filename}" if error.filename else ""))
             return 2
 
 
