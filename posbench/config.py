@@ -15,10 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posbench.errors import UserError, explain, no_setting, unknown
 from posbench.search_path import choices, config_dir, user_dirs
+
+if TYPE_CHECKING:
+    from posbench.encodings.base import Encoding, Shape
 
 FORMAT = 1
 """Raised whenever the same config would give other weights."""
@@ -176,7 +179,7 @@ def corpus(word: str, split: str) -> dict[str, Any]:
     if word in choices("data"):
         return load_group("data", word)
     path = Path(word).expanduser()
-    if path.exists() or any(mark in word for mark in "*?["):
+    if word and (path.exists() or any(mark in word for mark in "*?[")):
         return {"name": "files", "kind": "files", split: str(path)}
     raise unknown("corpus", word, choices("data"))
 
@@ -279,10 +282,12 @@ _AT_LEAST = {
     "eval.stride": 1, "eval.block": 1, "eval.targets": 1, "eval.min_context": 1, "seed": 0,
 }  # fmt: skip
 _AT_MOST = {
+    # More text than there is, and far from the end of 64-bit numbers.
+    "train.length": 2**40, "eval.stride": 2**40, "eval.block": 2**40, "eval.targets": 2**40, "eval.min_context": 2**40,
     "optim.warmup": 1,
     "seed": 2**63 - 1,  # what torch takes
     "train.threads": 1024,  # OpenMP ends the process at some number above
-}
+}  # fmt: skip
 _FINITE = ("optim.lr", "optim.matrix_lr", "optim.weight_decay")
 _BELOW_ONE = ("optim.beta1", "optim.beta2", "optim.momentum", "train.dropout")
 _ONE_OF = {
@@ -311,7 +316,7 @@ def check(config: Config) -> None:
         if settings[key] is not None and not settings[key] >= least:
             raise UserError(f"{key}={settings[key]} must be {least} or more.")
     for key, most in _AT_MOST.items():
-        if not settings[key] <= most:
+        if settings[key] is not None and not settings[key] <= most:
             raise UserError(f"{key}={settings[key]} must be {most:,} or less.")
     for key in _FINITE:
         if not math.isfinite(settings[key]):
@@ -327,6 +332,8 @@ def check(config: Config) -> None:
             raise UserError(
                 f"eval.lengths: {length} is not a positive whole number.", "Write for example --lengths 512,1024."
             )
+        if length > (most := _AT_MOST["train.length"]):
+            raise UserError(f"eval.lengths: {length} must be {most:,} or less.")
     check_device(config.device)
 
     model, train = config.model, config.train
@@ -359,24 +366,32 @@ def _build_encoding(config: Config) -> None:
     """The class itself knows which parameters it takes and which model it fits."""
     import torch
 
-    from posbench import encodings
     from posbench.encodings.base import Shape
 
     if "class" not in config.encoding:
         raise UserError(
             f"encoding={config.encoding.get('name')} names no class.", f"encoding: {', '.join(choices('encoding'))}"
         )
-    shape = Shape(config.model.layers, config.model.width, config.model.heads, config.train.length)
+    with torch.random.fork_rng(devices=[]):
+        build_encoding(
+            config.encoding,
+            Shape(config.model.layers, config.model.width, config.model.heads, config.train.length),
+        )
+
+
+def build_encoding(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
+    """`encodings.build`, with a `UserError` for one that does not fit in memory."""
+    from posbench import encodings
+
     try:
-        with torch.random.fork_rng(devices=[]):
-            encodings.build(config.encoding, shape)
+        return encodings.build(encoding, shape)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on the CPU
             raise
         raise UserError(
-            f"The encoding '{config.encoding['name']}' does not fit in memory: width {shape.width}, "
-            f"{shape.layers} layers, train.length={shape.train_length}.",
-            "Choose a smaller train.length or model.",
+            f"The encoding '{encoding['name']}' does not fit in memory at a training length of {shape.train_length} "
+            f"and a width of {shape.width}.",
+            "Choose a shorter length or a smaller model.",
         ) from error
 
 

@@ -58,4 +58,6 @@ def _write(decoder: Decoder, new: Tensor, count: int, end: int, draw: Callable[[
 def _draw(logits_V: Tensor, temperature: float, generator: torch.Generator) -> int:
     if temperature == 0:
         return int(logits_V.argmax())
-    return int(torch.multinomial((logits_V / temperature).softmax(-1), 1, generator=generator))
+    # Below the greatest and in float64, so that no temperature is too small to divide by.
+    below_V = (logits_V - logits_V.max()).double()
+    return int(torch.multinomial((below_V / temperature).softmax(-1), 1, generator=generator))

@@ -178,6 +178,11 @@ def test_a_wrong_key_in_a_users_yaml_names_the_file_and_the_key(mine: Path):
         ("eval.lengths=[512,0]", "eval.lengths: 0 is not a positive whole number."),
         ("eval.protocol=slidin", "Did you mean 'sliding'?"),
         ("eval.stride=0", "eval.stride=0 must be 1 or more."),
+        ("eval.stride=99999999999999999999", "eval.stride=99999999999999999999 must be 1,099,511,627,776 or less."),
+        (
+            "eval.lengths=[99999999999999999999]",
+            "eval.lengths: 99999999999999999999 must be 1,099,511,627,776 or less.",
+        ),
         ("data.attend=page", "There is no data.attend 'page'."),
         ("encoding.layout=pairs", "encoding.layout=pairs does not fit 'rope'."),
         ("model.heads=128", "pairs need an even head width"),
@@ -205,7 +210,7 @@ def test_an_encoding_that_no_memory_holds_is_refused(default: Config, monkeypatc
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 12800000000000 bytes.")
 
     monkeypatch.setattr(encodings, "build", build)
-    with pytest.raises(UserError, match=r"'rope' does not fit in memory: width 128, 4 layers, train\.length=512"):
+    with pytest.raises(UserError, match="'rope' does not fit in memory at a training length of 512 and a width"):
         check(default)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from posbench.cli import completion
 from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, show
+from posbench.errors import UserError
 from posbench.search_path import extra_dir
 
 if TYPE_CHECKING:
@@ -72,5 +73,9 @@ def prepare(
         from posbench.data import tokens
 
         config = compose([f"data={name}", *(word.rstrip("\r\n") for word in overrides or [])])
+        if config.data["name"] != name:
+            raise UserError(
+                f"data={config.data['name']} and {name} exclude each other.", "Prepare one after the other."
+            )
         prepared = tokens.prepare(config.data, config.tokenizer, root=out, say=say)
         say(f"{name} is ready in {prepared.path}")

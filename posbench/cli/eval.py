@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -63,19 +64,26 @@ def evaluate(
         "targets": targets,
         "split": split,
     }
+    # A path may hold a "=", and a line read from a file of Windows ends in a carriage return.
+    words = [word.rstrip("\r\n") for word in words or []]
+    names = [word for word in words if "=" not in word or Path(word).exists()]
     with extra_dir(config_dir):
         if on is not None:
             from posbench.config import corpus
 
             corpus(on, split or "test")
-        settings = [word.rstrip("\r\n") for word in words or [] if "=" in word]
+        settings = [word for word in words if word not in names]
         for word in settings:
             if not word.startswith(("eval.", "eval=")):
                 raise UserError(
                     f"{word}: a run is evaluated as it was trained; only eval.* can be set.", "As in eval.block=16."
                 )
+        for option, of in {"stride": "sliding", "block": "same-targets", "min_context": "same-targets"}.items():
+            if options[option] is not None and protocol != of and f"eval.protocol={of}" not in settings:
+                flag = option.replace("_", "-")
+                raise UserError(f"--{flag} has no effect here.", f"It belongs to --protocol {of}.")
         settings += [f"eval.{key}={value}" for key, value in options.items() if value is not None]
-        _evaluate([word for word in words or [] if "=" not in word], settings, on, force, device, format)
+        _evaluate(names, settings, on, force, device, format)
 
 
 def _evaluate(names: list[str], settings: list[str], on: str | None, force: bool, device: str, form: Format) -> None:

@@ -14,7 +14,7 @@ def generate(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What it writes on from; in quotes.")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
     temperature: Annotated[float, typer.Option(min=0.0, help="0: always the likeliest token.")] = 0.8,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the draws.")] = 1,
     device: DeviceOption = "auto",
 ) -> None:
     """Write on from TEXT with a trained run.

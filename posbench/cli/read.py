@@ -189,9 +189,9 @@ def _shape(model: str, length: int) -> Shape:
 
 def _facts(entry: dict[str, Any], shape: Shape) -> dict[str, Any]:
     """What an encoding says of itself at a size."""
-    from posbench.encodings import build
+    from posbench.config import build_encoding
 
-    encoding = build(entry, shape)
+    encoding = build_encoding(entry, shape)
     return {
         "acts_on": encoding.acts_on,
         "parameters": sum(parameter.numel() for parameter in encoding.parameters()),

@@ -46,6 +46,15 @@ def values(text: str) -> dict[tuple[str, int], float | None]:
     return {(row["encoding"], row["length"]): row["perplexity"] for row in rows}
 
 
+def test_a_run_is_found_in_a_folder_with_an_equals_sign_and_at_the_end_of_a_line_of_windows(
+    posbench: Posbench, runs: list[str], tmp_path: Path
+):
+    (tmp_path / "a=b").mkdir()
+    moved = (tmp_path / "runs" / runs[0]).rename(tmp_path / "a=b" / runs[0])
+    assert posbench("eval", str(moved), "eval.targets=64").status == 0
+    assert posbench("eval", runs[1] + "\r", "eval.targets=64\r").status == 0
+
+
 def test_every_finished_run_is_read_at_these_lengths_and_at_its_own(posbench: Posbench, runs: list[str]):
     """`--lengths 64,128` is one evaluation with three rows (CLI-1); a learned table of 32 ends: two marked rows."""
     done = posbench("eval --lengths 64,128 --format json")
