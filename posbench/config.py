@@ -419,6 +419,9 @@ def from_dict(stored: Mapping[str, Any]) -> Config:
     except Exception as error:
         raise UserError("The stored config cannot be read.", str(explain(error) or error).splitlines()[0]) from error
     assert isinstance(config, Config)
+    for group, key in (("encoding", "class"), ("encoding", "name"), ("data", "name"), ("tokenizer", "name")):
+        if not isinstance(getattr(config, group).get(key), str):
+            raise UserError(f"The stored config has no {group}.{key}.")
     return config
 
 

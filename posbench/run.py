@@ -20,7 +20,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     from posbench.data.tokenizer import Tokenizer
     from posbench.model import Decoder
 
-RECORD_KEYS = ("hash", "identity", "config", "format", "ids_digest", "corpus", "tokenizer", "steps", "decisions")
+RECORD_KEYS: dict[str, set[str] | None] = {
+    **dict.fromkeys(("hash", "format", "ids_digest", "steps")),
+    **dict.fromkeys(("identity", "config", "decisions"), set()),
+    "corpus": {"name", "fingerprint"},
+    "tokenizer": {"fingerprint", "vocab_size"},
+}
+"""What a record holds, and what an entry of several parts holds in turn."""
+
+
+STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds", "pid")
 
 
 def root() -> Path:
@@ -105,7 +114,9 @@ class Run:
 
     @property
     def hash(self) -> str:
-        """Eight hex digits, from the folder's name: a damaged run has one too."""
+        """Eight hex digits: the record's, however the folder was renamed; of a damaged run those in its name."""
+        with suppress(UserError):
+            return str(self.record["hash"])
         return self.name.rsplit("-", 1)[-1]
 
     @property
@@ -134,10 +145,13 @@ class Run:
     @cached_property
     def record(self) -> dict[str, Any]:
         """run.json: what was decided at step 0."""
-        record = _read_json(self.path / "run.json")
-        missing = [key for key in RECORD_KEYS if key not in record]
-        if missing:
-            raise _damaged(self.path / "run.json", f"it has no {', '.join(missing)}")
+        file = self.path / "run.json"
+        record = _read_json(file)
+        for key, keys in RECORD_KEYS.items():
+            if key not in record:
+                raise _damaged(file, f"it has no {key}")
+            if keys is not None and not (isinstance(record[key], dict) and keys <= record[key].keys()):
+                raise _damaged(file, f"its {key} is not whole")
         return record
 
     @cached_property
@@ -155,12 +169,12 @@ class Run:
             )
         try:
             config = from_dict(record["config"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(file, f"its config cannot be read: {error}") from error
-        hashed = hash8(identity(config))
-        if hashed != record["hash"]:
+        except UserError as error:
+            raise _damaged(file, str(error).replace(".\n", ": ").rstrip(".")) from error
+        who = identity(config)
+        if hash8(who) != record["hash"] or who != record["identity"]:
             raise UserError(
-                f"The config of {self.name} gives the hash {hashed}, where {record['hash']} is stored.",
+                f"The config of {self.name} gives the hash {hash8(who)}, where {record['hash']} is stored.",
                 f"{file} or the source of its encoding was changed after the training.",
             )
         return config
@@ -177,6 +191,9 @@ class Run:
         status = _read_json(file)
         if not isinstance(status.get("state"), str) or not isinstance(status.get("step"), int):
             raise _damaged(file, "it names no state and step")
+        for key, value in status.items():
+            if key in STATUS_NUMBERS and not (value is None or isinstance(value, int | float)):
+                raise _damaged(file, f"its {key} is no number")
         if status["state"] == "done" and not self.weights.is_file():
             raise UserError(f"{self.name} is marked done, but {self.weights} is missing.", _REMOVE)
         if status["state"] == "running" and _gone(status):
@@ -191,7 +208,10 @@ class Run:
         """The tokenizer the run was trained with."""
         from posbench.data.tokenizer import Tokenizer
 
-        tokenizer = Tokenizer.load(self.path / "tokenizer.json")
+        try:
+            tokenizer = Tokenizer.load(self.path / "tokenizer.json")
+        except UserError as error:
+            raise UserError(error.message, _REMOVE) from error
         if tokenizer.fingerprint != self.record["tokenizer"]["fingerprint"]:
             raise _damaged(self.path / "tokenizer.json", "it is not the tokenizer of the training")
         return tokenizer
@@ -330,7 +350,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
         try:
             value = json.loads(line)
             lines.append({**value, "step": int(value["step"])})
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             if number > len(whole):
                 break
             raise _damaged(file, f"line {number} is no metric") from error
@@ -342,10 +362,10 @@ def _gone(status: Mapping[str, Any]) -> bool:
     if os.name != "posix" or status.get("host") != socket.gethostname():
         return False
     try:
-        os.kill(status["pid"], 0)
+        os.kill(int(status["pid"]), 0)
     except ProcessLookupError:
         return True
-    except PermissionError:
+    except (PermissionError, KeyError, TypeError, OverflowError):
         pass
     return False
 

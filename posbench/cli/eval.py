@@ -92,38 +92,41 @@ def _evaluate(names: list[str], settings: list[str], on: str | None, force: bool
     from posbench.report.lengths import length_tables
 
     eval = compose(settings).eval
-    runs = [run.find(name) for name in names] or [one for one in run.all_runs() if _finished(one)]
-    if not runs:
+    failed: list[str] = []
+    runs: list[Run] = []
+    for one in [run.find(name) for name in names] or run.all_runs():
+        try:
+            if (names or one.done) and one.config:
+                runs.append(one)
+        except Exception as error:  # a damaged run, or the source of its encoding: the others are evaluated
+            if len(names) == 1:
+                raise
+            if names or not isinstance(error, UserError):
+                bridge.tell(error, bridge.debugging())
+                failed.append(one.name)
+            else:
+                say(f"warning: {error.message} It is left out.")
+    if not runs and not failed:
         raise UserError(f"There is no finished run in {run.root()}.", "Train one: posbench train encoding=rope")
     if eval.min_context is None:  # one for all runs, so that they share their targets
-        eval.min_context = max(*eval.lengths, *(one.config.train.length for one in runs), 0)
+        eval.min_context = max([0, *eval.lengths, *(one.config.train.length for one in runs)])
     jobs = [(one, evaluate.requests(one, eval, on)) for one in runs]
     if not names and not force:
         _announce(jobs, device)
     rows: list[Row] = []
-    failed: list[str] = []
     for one, requests in jobs:
         try:
             rows += evaluate.evaluate(one, requests, force, device, on_row=say_row)
         except Exception as error:
-            if len(jobs) == 1:
+            if len(jobs) == 1 and not failed:
                 raise
             bridge.tell(error, bridge.debugging())
             failed.append(one.name)
     if rows:
         show(length_tables(rows), form)
     if failed:
-        say(f"{len(failed)} of {len(jobs)} runs could not be evaluated: {', '.join(failed)}")
+        say(f"{len(failed)} of {len(names) or len(jobs)} runs could not be evaluated: {', '.join(failed)}")
         raise typer.Exit(1)
-
-
-def _finished(one: Run) -> bool:
-    """Whether the run is done; of a damaged one the reader is told, and the others are evaluated."""
-    try:
-        return one.done
-    except UserError as error:
-        say(f"warning: {error.message} It is left out.")
-        return False
 
 
 def _announce(jobs: list[tuple[Run, list[Request]]], device: str) -> None:
@@ -147,4 +150,6 @@ def _seconds(one: Run, length: int, inputs: int) -> float:
     """From the speed it was trained at: a forward pass is a third of a step, and its attention grows with the window
     (12 C + L multiplications a layer and channel)."""
     status, width, trained = one.status(), one.config.model.width, one.config.train.length
+    if not status.get("seconds") or not status.get("tokens"):
+        return 0.0
     return inputs * status["seconds"] / status["tokens"] / 3 * (12 * width + length) / (12 * width + trained)
