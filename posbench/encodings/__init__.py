@@ -87,19 +87,21 @@ def _load(file: Path) -> types.ModuleType:
     if not path.is_file():
         near = closest(path.name, [p.name for p in path.parent.glob("*.py")])
         raise UserError(f"There is no file '{file}'.", f"Did you mean '{near}'?" if near else None)
-    return _run(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    return _run(path, path.read_bytes())
 
 
 @cache
-def _run(path: Path, digest: str) -> types.ModuleType:
-    """The module of one file of one content: an encoding is built several times a training, its file run once."""
-    name = f"{path.stem}_{hashlib.sha256(f'{path} {digest}'.encode()).hexdigest()[:8]}"
+def _run(path: Path, content: bytes) -> types.ModuleType:
+    """The module of one file of one content: an encoding is built several times a training, its file run once.
+
+    What runs is `content`, never bytecode of an import: Python takes that for current when size and second agree.
+    """
+    name = f"{path.stem}_{hashlib.sha256(bytes(path) + content).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # annotations and dataclasses of the file are looked up there
-    spec.loader.exec_module(module)
+    exec(compile(content, path, "exec", dont_inherit=True), vars(module))
     return module
 
 

@@ -1,5 +1,7 @@
 """A user's own encoding: one Python file and one YAML in their own folder, no edit in posbench."""
 
+import os
+import py_compile
 import textwrap
 
 import pytest
@@ -120,3 +122,16 @@ def test_a_file_is_run_once_and_again_when_it_was_edited(folder, capsys):
     assert capsys.readouterr().out == "run\n"
     file.write_text(MINE.replace('acts_on = "scores"', 'acts_on = "other scores"'))
     assert encodings.build(described(folder), SHAPE).acts_on == "other scores"
+
+
+def test_bytecode_of_an_older_content_is_never_run(folder):
+    """Python takes a .pyc for current when size and mtime (in whole seconds) agree, and here both do."""
+    file = folder / "encoding" / "mine.py"
+    other = MINE.replace('acts_on = "scores"', 'acts_on = "values"')
+    assert len(other) == len(MINE)
+    for content in (MINE, other):
+        file.write_text(content)
+        os.utime(file, (10**9, 10**9))
+        built = encodings.build(described(folder), SHAPE)
+        assert f'acts_on = "{built.acts_on}"' in content
+        py_compile.compile(str(file))
