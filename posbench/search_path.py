@@ -20,14 +20,31 @@ def config_dir() -> Path:
 
 
 def user_dirs() -> list[Path]:
-    """The user's own config folders: POSBENCH_CONFIGS, separated as in PATH. `UserError` when one is missing."""
-    folders = [
-        Path(word).expanduser().resolve() for word in os.environ.get("POSBENCH_CONFIGS", "").split(os.pathsep) if word
-    ]
-    for folder in folders:
+    """The user's own config folders: POSBENCH_CONFIGS, separated as in PATH.
+
+    `UserError` when one is missing, and for a file with the name of another, which would be read in its place.
+    """
+    words = os.environ.get("POSBENCH_CONFIGS", "").split(os.pathsep)
+    folders = list(dict.fromkeys(Path(word).expanduser().resolve() for word in words if word))
+    for number, folder in enumerate(folders):
         if not folder.is_dir():
             raise UserError(f"There is no config folder {folder}.", "It is named in POSBENCH_CONFIGS or --config-dir.")
+        for before in (config_dir(), *folders[:number]):
+            _refuse_same_names(folder, before)
     return folders
+
+
+def _refuse_same_names(folder: Path, before: Path) -> None:
+    """Of two files of one name Hydra reads the one in the folder that comes first, and says nothing of the other."""
+    if folder == before:
+        return
+    for file in (*before.glob("*.yaml"), *before.glob("*/*.yaml")):
+        mine = folder / file.relative_to(before)
+        if mine.is_file():
+            raise UserError(
+                f"{mine} is never read, since {file} has the same name.",
+                f"Give it another name, such as my_{mine.name}.",
+            )
 
 
 @contextmanager
@@ -45,6 +62,12 @@ def extra_dir(folder: str | None) -> Iterator[None]:
             os.environ.update({} if before is None else {"POSBENCH_CONFIGS": before})
 
 
+def files(group: str) -> dict[str, Path]:
+    """The YAMLs of a group by the names it can take, shipped and the user's own, sorted."""
+    found = [file for folder in (config_dir(), *user_dirs()) for file in (folder / group).glob("*.yaml")]
+    return {file.stem: file for file in sorted(found, key=lambda file: file.stem)}
+
+
 def choices(group: str) -> list[str]:
-    """The names a group can take, shipped and the user's own."""
-    return sorted({file.stem for folder in (config_dir(), *user_dirs()) for file in (folder / group).glob("*.yaml")})
+    """The names a group can take, shipped and the user's own, sorted."""
+    return list(files(group))

@@ -33,7 +33,7 @@ import yaml
 from posbench import baselines, evaluate, system
 from posbench.config import Config, Eval, compose
 from posbench.data import tokens
-from posbench.errors import UserError, unknown
+from posbench.errors import UserError, refused, unknown
 from posbench.records import Row
 from posbench.report import claims, published
 from posbench.report.claims import Claim
@@ -41,7 +41,7 @@ from posbench.report.lengths import length_tables
 from posbench.report.parts import parts
 from posbench.report.tables import Table
 from posbench.run import Run, directory
-from posbench.search_path import choices, config_dir, user_dirs
+from posbench.search_path import files
 from posbench.train import train
 
 KEYS = ("title", "common", "runs", "evals", "references", "budgets", "claims")
@@ -114,10 +114,10 @@ def load(name: str) -> Study:
     """The study of that name in the config folders, or of the YAML file at that path; `UserError` for a bad one."""
     file = Path(name)
     if file.suffix not in (".yaml", ".yml"):
-        if name not in choices("study"):
-            raise unknown("study", name, choices("study"))
-        folders = (*user_dirs(), config_dir())
-        file = next(path for folder in folders if (path := folder / "study" / f"{name}.yaml").is_file())
+        known = files("study")
+        if name not in known:
+            raise unknown("study", name, known)
+        file = known[name]
     try:
         entries = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:

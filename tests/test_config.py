@@ -81,6 +81,37 @@ def test_one_choice_of_a_group_is_plain_data_with_its_name():
         load_group("encoding", "rop")
 
 
+@pytest.mark.parametrize(
+    "choice", [f"{group}={name}" for group in ("encoding", "data", "tokenizer") for name in choices(group)]
+)
+def test_a_choice_read_from_its_file_alone_is_what_hydra_composes(choice: str, monkeypatch: pytest.MonkeyPatch):
+    group, name = choice.split("=")
+    read = load_group(group, name)
+    monkeypatch.setattr(settings, "_read_plain", lambda group, file: None)
+    assert read == load_group(group, name)
+
+
+def test_a_plain_choice_is_read_without_composing_all_the_others(mine: Path, monkeypatch: pytest.MonkeyPatch):
+    """So that a catalogue of a hundred encodings is not a hundred compositions."""
+    monkeypatch.setattr(settings, "_composed", lambda overrides: pytest.fail("it composes"))
+    assert load_group("encoding", "mine")["slope"] == 1.0
+    assert load_group("data", "sotu")["attend"] == "stream"
+
+
+def test_a_choice_with_defaults_or_an_interpolation_is_composed(mine: Path):
+    """What stands elsewhere is filled in: slope from the other file, the name from a setting of another group."""
+    (mine / "encoding" / "steep.yaml").write_text("defaults: [mine]\nclass: mine.py:Mine\nslope: 3.0\n")
+    (mine / "encoding" / "wide.yaml").write_text("class: mine.py:Mine\nslope: ${model.width}\n")
+    (mine / "encoding" / "low.yaml").write_text("defaults:\n  - mine\n")
+    source = f"{mine / 'encoding' / 'mine.py'}:Mine"
+    assert load_group("encoding", "steep") == {"class": source, "slope": 3.0, "name": "steep"}
+    assert load_group("encoding", "wide") == {"class": source, "slope": 128, "name": "wide"}
+    assert load_group("encoding", "low") == {"class": source, "slope": 1.0, "name": "low"}
+    (mine / "encoding" / "torn.yaml").write_text("class: [\n")
+    with pytest.raises(Exception, match=r"torn\.yaml"):
+        load_group("encoding", "torn")
+
+
 def test_a_config_survives_storage_as_json(default: Config):
     assert from_dict(json.loads(json.dumps(to_dict(default)))) == default
 
