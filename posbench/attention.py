@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from posbench.encodings.base import Encoding
+from posbench.encodings.window import Sliding, Window
 
 BIAS_BLOCK = 1024
 """Queries of one call with a bias: large enough for the fused kernel, small enough to skip the empty triangle."""
@@ -51,8 +52,8 @@ class Pass:
     """(1 or B, S)"""
     scale: float | Tensor
     """Factor on the queries: a number or (1 or B, H, T)."""
-    window: int | None
-    """Keys a query may see, itself included."""
+    window: Window | None
+    """Which keys a query may see; None: all up to itself."""
     documents: Tensor | None
     """(B, S), the number of each key's document where a query sees no other; None: it sees all before it."""
     vector: Tensor | None
@@ -97,6 +98,8 @@ def _begin(
         kernel, reason = "blocks", "the encoding rewrites scores or values"
     elif documents is not None:
         kernel, reason = "dense", "documents that do not see each other"
+    elif window is not None and not isinstance(window, Sliding):
+        kernel, reason = "dense", "keys in sight that differ from query to query"
     elif "bias" in hooks and not consecutive:
         kernel, reason = "dense", "a bias over positions that are not consecutive"
     elif "bias" in hooks:
@@ -114,18 +117,19 @@ def _begin(
     if vector is not None:
         future = vector.new_full((vector.shape[0], BIAS_BLOCK - 1), -math.inf)
         vector = torch.cat([future, vector], dim=1)  # a copy: the bias may be a view of a parameter
-        if window is not None:
-            vector[:, BIAS_BLOCK - 1 + window :] = -math.inf
+        if isinstance(window, Sliding):
+            vector[:, BIAS_BLOCK - 1 + window.size :] = -math.inf
     context = encoding.begin(q_pos, n_keys)
     return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, documents, vector)
 
 
-def _seen(n_queries: int, n_keys: int, window: int | None, documents: Tensor | None, device: torch.device) -> Tensor:
+def _seen(n_queries: int, n_keys: int, window: Window | None, documents: Tensor | None, device: torch.device) -> Tensor:
     """How many keys each query sees, itself included: (1 or B, T)."""
     at = torch.arange(n_keys - n_queries, n_keys, device=device)[None]
+    first = torch.zeros_like(at) if window is None else window.first(at)
     if documents is not None:  # counted up along the window, so a document begins where its number first stands
-        at = at - torch.searchsorted(documents, documents[:, -n_queries:].contiguous())
-    return at + 1 if window is None else (at + 1).clamp(max=window)
+        first = torch.maximum(first, torch.searchsorted(documents, documents[:, -n_queries:].contiguous()))
+    return at - first + 1
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass) -> Tensor:
@@ -154,10 +158,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass)
     return out.to(dtype)
 
 
-def _query_blocks(n_queries: int, n_keys: int, size: int) -> list[tuple[int, int, int]]:
+def _query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) -> list[tuple[int, int, slice]]:
     """(first query, one past the last, keys these may see) of each block, the queries being the last of the keys."""
-    starts = range(0, n_queries, size)
-    return [(a, min(a + size, n_queries), n_keys - n_queries + min(a + size, n_queries)) for a in starts]
+    blocks, past = [], n_keys - n_queries
+    for a in range(0, n_queries, size):
+        b = min(a + size, n_queries)
+        blocks.append((a, b, slice(0 if window is None else window.first(past + a), past + b)))
+    return blocks
 
 
 def _strided(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
@@ -168,24 +175,27 @@ def _strided(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
         vector[:, : BIAS_BLOCK - 1] = -math.inf
     k, v = k.flip(2), v.flip(2)
     out = []
-    for a, b, keys in _query_blocks(q.shape[2], n_keys, BIAS_BLOCK):
-        # Reversed, the block's keys are the last `keys` columns; row r and column s lie r + s - (b - a - 1) apart.
-        shape = (1, vector.shape[0], b - a, keys)
+    for a, b, keys in _query_blocks(q.shape[2], n_keys, BIAS_BLOCK, how.window):
+        # Reversed, the block's last key is its column 0; row r and column s lie r + s - (b - a - 1) apart.
+        columns = slice(n_keys - keys.stop, n_keys - keys.start)
+        shape = (1, vector.shape[0], b - a, keys.stop - keys.start)
         mask = vector.as_strided(shape, (0, vector.stride(0), 1, 1), BIAS_BLOCK - (b - a))
         mask = mask.expand(1, q.shape[1], -1, -1)
-        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, -keys:], v[:, :, -keys:], attn_mask=mask))
+        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, columns], v[:, :, columns], attn_mask=mask))
     return out[0] if len(out) == 1 else torch.cat(out, dim=2)
 
 
-def _masked(how: Pass, rows: slice) -> Tensor:
-    """True (1 or B, 1, Q, S) where the queries that are keys number `rows` may not look, of the S = rows.stop keys."""
+def _masked(how: Pass, n_queries: int, keys: slice) -> Tensor:
+    """True (1 or B, 1, Q, S) where the last `n_queries` of the keys `keys` may not look, of these S keys."""
     device = how.k_pos.device
-    gap = torch.arange(rows.start, rows.stop, device=device)[:, None] - torch.arange(rows.stop, device=device)
-    masked = (gap < 0)[None]
+    query = torch.arange(keys.stop - n_queries, keys.stop, device=device)[:, None]
+    key = torch.arange(keys.start, keys.stop, device=device)
+    masked = (query < key)[None]
     if how.window is not None:
-        masked = masked | (gap >= how.window)
+        masked = masked | (key < how.window.first(query))
     if how.documents is not None:
-        masked = masked | (how.documents[:, rows, None] != how.documents[:, None, : rows.stop])
+        own = how.documents[:, keys.stop - n_queries : keys.stop, None]
+        masked = masked | (own != how.documents[:, None, keys])
     return masked[:, None]
 
 
@@ -193,15 +203,15 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
     n_queries, n_keys = q.shape[2], k.shape[2]
     q_pos, k_pos = how.q_pos[:, -n_queries:], how.k_pos
     out = []
-    for a, b, keys in _query_blocks(n_queries, n_keys, BIAS_BLOCK):
-        mask = _masked(how, slice(keys - (b - a), keys))
+    for a, b, keys in _query_blocks(n_queries, n_keys, BIAS_BLOCK, how.window):
+        mask = _masked(how, b - a, keys)
         if "bias" in how.encoding.hooks:
-            distance = q_pos[:, a:b, None] - k_pos[:, None, :keys]  # (1 or B, Q, S)
+            distance = q_pos[:, a:b, None] - k_pos[:, None, keys]  # (1 or B, Q, S)
             bias = how.encoding.bias(distance.clamp(min=0)).float().transpose(0, 1)  # (1 or B, H, Q, S)
             mask = bias.masked_fill(mask, -math.inf)
         else:
             mask = ~mask
-        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, :keys], v[:, :, :keys], attn_mask=mask))
+        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask))
     return out[0] if len(out) == 1 else torch.cat(out, dim=2)
 
 
@@ -210,17 +220,17 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass
     encoding, hooks = how.encoding, how.encoding.hooks
     q_pos_BT, k_pos_BS = how.q_pos[:, -n_queries:], how.k_pos
     out = []
-    for a, b, keys in _query_blocks(n_queries, n_keys, SCORE_BLOCK):
-        q_block, k_block, v_block = q[:, :, a:b], k[:, :, :keys], v[:, :, :keys]
-        q_pos, k_pos = q_pos_BT[:, a:b], k_pos_BS[:, :keys]
+    for a, b, keys in _query_blocks(n_queries, n_keys, SCORE_BLOCK, how.window):
+        q_block, k_block, v_block = q[:, :, a:b], k[:, :, keys], v[:, :, keys]
+        q_pos, k_pos = q_pos_BT[:, a:b], k_pos_BS[:, keys]
         s = q_block @ k_block.transpose(2, 3) * head_dim**-0.5
         if "bias" in hooks:
             distance = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(min=0)
             s = s + encoding.bias(distance).float().transpose(0, 1)
-        seen = {name: tensor[:, :keys] for name, tensor in state.items()}
-        rows = slice(keys - (b - a), keys)
+        seen = {name: tensor[:, keys] for name, tensor in state.items()}
+        rows = slice(k_block.shape[2] - (b - a), k_block.shape[2])
         s = encoding.scores(s, q_block, k_block, q_pos, k_pos, seen, rows)
-        w = s.masked_fill(_masked(how, rows), -math.inf).softmax(-1)
+        w = s.masked_fill(_masked(how, b - a, keys), -math.inf).softmax(-1)
         y = w @ v_block
         if "values" in hooks:
             y = y + encoding.values(w, q_pos, k_pos)

@@ -287,7 +287,23 @@ def _named(group: str, name: str, value: dict[str, Any], yaml: Path | None) -> d
                 f"Looked in {', '.join(map(str, (*beside, Path.cwd())))}.",
             )
         value = value | {"class": f"{found[0].resolve()}:{cls}"}
+    if isinstance(value.get("inner"), str | Mapping):
+        value = value | {"inner": _inner(value["inner"])}
     return value | {"name": name}
+
+
+def _inner(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """What a wrapper holds, from its name or from its name and the parameters that are to differ from its YAML."""
+    own = {"name": given} if isinstance(given, str) else dict(given)
+    if "name" not in own:
+        raise UserError("encoding.inner names no encoding.", "As in encoding.inner='{name: rope, base: 500}'")
+    try:
+        found = load_group("encoding", own["name"]) | own
+    except RecursionError:
+        raise UserError(f"The encoding '{own['name']}' holds itself.", "Its inner must be another one.") from None
+    if isinstance(own.get("inner"), str | Mapping):
+        found["inner"] = _inner(own["inner"])
+    return found
 
 
 # --- Checking ------------------------------------------------------------------------------------------------------
@@ -485,7 +501,9 @@ def _encoding_identity(encoding: Mapping[str, Any]) -> dict[str, Any]:
         default = defaults.get(key, inspect.Parameter.empty)
         if isinstance(default, float) and isinstance(value, int):
             value = float(value)  # encoding.base=500000 and 500000.0 are one run
-        if key not in ("name", "class") and value != default:
+        if isinstance(value, Mapping) and "class" in value:
+            found[key] = _encoding_identity(value)
+        elif key not in ("name", "class") and value != default:
             found[key] = value
     return found
 

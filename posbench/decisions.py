@@ -61,7 +61,7 @@ def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
     positions = decoder.positions([0], length, windows.generators(config.seed, "train", [0]))
     ids = torch.zeros(1, length, dtype=torch.int64, device=device)
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-        decoder.hidden(ids, None if positions is None else positions.to(device))
+        decoder.hidden(ids, positions)
     kernel = decoder.kernel
     micro, why_micro = _micro_tokens(config, decoder.embed.num_embeddings, kernel, device)
     reasons = {

@@ -375,10 +375,7 @@ def _reader(run: Run, device: torch.device) -> Reader:
     def score(split: str, inputs_BT: np.ndarray, targets_Bn: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         model, length = decoder(), inputs_BT.shape[1]
         ids, targets = torch.from_numpy(inputs_BT).to(device), torch.from_numpy(targets_Bn).to(device)
-        positions = None
-        if "positions" in model.encoding.hooks:
-            draws = generators(config.seed, split, numbers)
-            positions = model.encoding.positions(numbers.tolist(), length, draws).to(device)
+        positions = model.positions(numbers.tolist(), length, generators(config.seed, split, numbers))
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
             return model.token_losses(ids, targets, positions, last=targets.shape[1]).cpu().numpy()
 

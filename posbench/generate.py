@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from posbench.data import windows
 from posbench.errors import UserError
 from posbench.model import Cache, Decoder
 
@@ -41,14 +42,19 @@ def generate(
         )
     generator = torch.Generator().manual_seed(seed)
     start = torch.tensor([ids], device=device)
-    return _write(decoder, start, count, end, lambda logits_V: _draw(logits_V, temperature, generator))
+    total = len(ids) + max(count - 1, 0)  # the last token written is not read
+    positions = decoder.positions([0], total, windows.generators(seed, "generate", [0]))
+    return _write(decoder, start, positions, count, end, lambda logits_V: _draw(logits_V, temperature, generator))
 
 
 @torch.no_grad()
-def _write(decoder: Decoder, new: Tensor, count: int, end: int, draw: Callable[[Tensor], int]) -> Iterator[int]:
+def _write(
+    decoder: Decoder, new: Tensor, positions: Tensor | None, count: int, end: int, draw: Callable[[Tensor], int]
+) -> Iterator[int]:
     cache = Cache(len(decoder.blocks))
     for _ in range(count):
-        token = draw(decoder.logits(decoder.hidden(new, cache=cache, last=1))[0, -1].cpu())
+        own = None if positions is None else positions[:, cache.length : cache.length + new.shape[1]]
+        token = draw(decoder.logits(decoder.hidden(new, own, cache, last=1))[0, -1].cpu())
         if token == end:
             return
         yield token

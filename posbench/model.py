@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from posbench import attention, encodings, head
 from posbench.config import Config, Model
 from posbench.encodings.base import Encoding, Shape
+from posbench.encodings.window import Window
 
 NORM_EPS = 1e-6
 
@@ -73,7 +74,8 @@ class Attention(nn.Module):
         """What each of the last `last` tokens (None: every one) reads from all before it: (B, T or last, C)."""
         split = (*x_BTC.shape[:2], self.heads, -1)
         q, k, v = (linear(x_BTC).view(split).transpose(1, 2) for linear in (self.query, self.key, self.value))
-        state = how.encoding.state(x_BTC)
+        with torch.autocast(x_BTC.device.type, enabled=False):  # sums over thousands of tokens end in 16 bits
+            state = how.encoding.state(x_BTC.float())
         q, k = how.encoding.rotate(q, k, how.context)
         if cache is not None:
             k, v, state = cache.extend(k, v, state)
@@ -145,10 +147,12 @@ class Decoder(nn.Module):
 
         ids (B, T) int64; positions (1 or B, T) default to 0, 1, ... after what the cache holds. With `last` the final
         layer computes only those tokens, which changes no value. Raises ValueError for a cache with an encoding whose
-        keys do not stay valid.
+        keys do not stay valid, and without positions for one that chooses its own.
         """
         if cache is not None and not self.encoding.cacheable:
             raise ValueError("this encoding changes earlier keys as later tokens come: it cannot decode with a cache")
+        if positions is None and "positions" in self.encoding.hooks:
+            raise ValueError("this encoding chooses its positions: they must be given (`Decoder.positions`)")
         past = 0 if cache is None else cache.length
         consecutive = positions is None
         if positions is None:
@@ -161,7 +165,7 @@ class Decoder(nn.Module):
         documents = None if self.boundary is None else _documents(ids == self.boundary, cache)
 
         x = self.dropout(self.encoding.embed(self.embed(ids), positions))
-        passes: dict[tuple[int, int | None], attention.Pass] = {}
+        passes: dict[tuple[int, Window | None], attention.Pass] = {}
         for i, block in enumerate(self.blocks):
             encoding = self.encoding.for_layer(i)
             key = (id(encoding), encoding.window(i))
@@ -172,6 +176,12 @@ class Decoder(nn.Module):
         how = next(iter(passes.values()))
         self.kernel, self.kernel_reason = how.kernel, how.reason
         return self.norm(x)
+
+    def constrain(self) -> None:
+        """Bring what the encoding has learned back into its range: call it after every update."""
+        for module in self.encoding.modules():
+            if isinstance(module, Encoding):
+                module.constrain()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 scores of the next token (..., V): the head is the embedding."""
@@ -194,8 +204,11 @@ class Decoder(nn.Module):
         return head.token_nats(hidden, self.embed.weight, targets.flatten()).view(targets.shape)
 
     def positions(self, windows: list[int], length: int, rng: list) -> Tensor | None:
-        """Position ids for whole windows, or None where they simply count (see `Encoding.positions`)."""
-        return self.encoding.positions(windows, length, rng) if "positions" in self.encoding.hooks else None
+        """Position ids for whole windows, on the model's device, or None where they simply count (see
+        `Encoding.positions`)."""
+        if "positions" not in self.encoding.hooks:
+            return None
+        return self.encoding.positions(windows, length, rng).to(self.embed.weight.device)
 
 
 def _documents(opens: Tensor, cache: Cache | None) -> Tensor:

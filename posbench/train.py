@@ -135,6 +135,7 @@ def _loop(
             batch, positions = batches.next(state, decoder, device)
             loss = gradient(loss_of, batch, positions, decisions)
             norm, rate = optimizer.step(state.step)
+            decoder.constrain()
             state.step += 1
             state.seconds = time.monotonic() - begun
             journal.add(loss, norm, rate)
@@ -187,8 +188,7 @@ class Batches:
         numbers = list(range(state.read, state.read + self.rows))
         state.read += self.rows
         positions = decoder.positions(numbers, self.length, windows.generators(self.seed, "train", numbers))
-        batch = torch.from_numpy(np.concatenate(parts))
-        return batch.to(device), None if positions is None else positions.to(device)
+        return torch.from_numpy(np.concatenate(parts)).to(device), positions
 
     def epochs(self, state: State) -> float:
         """Passes over the training text so far."""
@@ -224,7 +224,7 @@ def validate(decoder: Decoder, stream: Stream, config: Config, decisions: Decisi
         rng = windows.generators(config.seed, "validation", numbers)
         positions = decoder.positions(numbers.tolist(), inputs.shape[1], rng)
         with decisions.autocast():
-            losses = decoder.token_losses(inputs, targets, None if positions is None else positions.to(device))
+            losses = decoder.token_losses(inputs, targets, positions)
         total += losses.cpu().sum(dtype=torch.float64).item()
     decoder.train()
     return total / cut.targets

@@ -12,6 +12,7 @@ from tiny import CASES, DEVICES, SHAPE, attention, encoding
 
 from posbench import attention as kernels
 from posbench.encodings.base import Encoding, Shape
+from posbench.encodings.window import Blockwise, Sliding
 
 SMALL = Shape(layers=1, width=16, heads=2, train_length=1100)
 NONE, ALIBI, T5 = ("none", {}), ("alibi", {}), ("t5", {})
@@ -161,7 +162,7 @@ class Toy(Encoding):
         return -0.1 * torch.arange(1, self.shape.heads + 1).view(-1, *[1] * distance.ndim) * distance.float().sqrt()
 
     def window(self, layer):
-        return 3
+        return Sliding(3)
 
     def scale(self, n_keys, length):
         return (1 + n_keys.float().log()).expand(self.shape.heads, -1, -1)
@@ -186,11 +187,21 @@ class Logarithm(Encoding):
 
 class WindowOnly(Encoding):
     def window(self, layer):
-        return 2
+        return Sliding(2)
+
+
+class BlocksOnly(Encoding):
+    def window(self, layer):
+        return Blockwise(2)
+
+
+class BlocksAndBias(Toy):
+    def window(self, layer):
+        return Blockwise(5)
 
 
 @pytest.mark.parametrize("length", [1, 3, 70])
-@pytest.mark.parametrize("toy", [Toy, Logarithm, WindowOnly])
+@pytest.mark.parametrize("toy", [Toy, Logarithm, WindowOnly, BlocksOnly, BlocksAndBias])
 def test_biases_windows_and_scales_reach_every_kernel(toy, length):
     compare(toy(SMALL), length, length)
     if length > 3:
@@ -210,9 +221,11 @@ class Counts(Encoding):
     [
         (5, None, None, [[1, 2, 3, 4, 5]]),
         (2, None, None, [[4, 5]]),
-        (5, 2, None, [[1, 2, 2, 2, 2]]),
+        (5, Sliding(2), None, [[1, 2, 2, 2, 2]]),
+        (5, Blockwise(2), None, [[1, 2, 3, 4, 3]]),
+        (1, Blockwise(1), None, [[2]]),
         (5, None, [[0, 0, 1, 1, 1], [1, 1, 1, 1, 2]], [[1, 2, 1, 2, 3], [1, 2, 3, 4, 1]]),
-        (3, 2, [[0, 0, 1, 1, 1], [1, 1, 1, 1, 2]], [[1, 2, 2], [2, 2, 1]]),
+        (3, Sliding(2), [[0, 0, 1, 1, 1], [1, 1, 1, 1, 2]], [[1, 2, 2], [2, 2, 1]]),
     ],
 )
 def test_a_scale_is_told_how_many_keys_each_query_sees(queries, window, documents, seen):
@@ -274,7 +287,7 @@ class View(Encoding):
         return self.table[:, : len(distance)]
 
     def window(self, layer):
-        return 3
+        return Sliding(3)
 
 
 @torch.no_grad()
@@ -288,7 +301,7 @@ def test_masking_a_bias_leaves_the_encodings_own_table_alone():
 def test_a_window_of_one_reads_its_own_value_alone():
     """softmax over one key is 1: the output is v."""
     one = WindowOnly(SMALL)
-    one.window = lambda layer: 1
+    one.window = lambda layer: Sliding(1)
     qkv, q_pos, k_pos = draw(5, 5)
     for _, how in passes(one, q_pos, k_pos):
         assert torch.allclose(kernels.attend(*qkv, {}, how), qkv[2], atol=1e-6)
@@ -300,7 +313,7 @@ def test_state_of_the_keys_reaches_scores_in_blocks():
     qkv, q_pos, k_pos = draw(300, 300)
     state = {"gate": torch.rand(1, 300, generator=torch.Generator().manual_seed(3)) * -0.1}
     out = kernels.attend(*qkv, state, kernels.begin(e, q_pos, k_pos, consecutive=True))
-    expected = attention(e, *qkv, q_pos, k_pos, state, window=3)
+    expected = attention(e, *qkv, q_pos, k_pos, state, window=Sliding(3))
     assert (out - expected).abs().max() < 1e-5
 
 

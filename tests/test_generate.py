@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import Shape, decoder, logits
+from tiny import Shape, decoder, encoding, logits
 
+from posbench.encodings.base import Encoding
 from posbench.errors import UserError
 from posbench.generate import generate
 
@@ -66,3 +67,33 @@ def test_an_encoding_whose_keys_do_not_stay_valid_is_refused(monkeypatch: pytest
     monkeypatch.setattr(type(model.encoding), "cacheable", False)
     with pytest.raises(UserError, match="cannot write through a cache"):
         written(model, [1], 1)
+
+
+class Doubled(Encoding):
+    """Chooses positions 0, 2, 4, ... and rotates by them."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.rope = encoding(("rope", {}), shape)
+
+    def positions(self, windows, length, rng):
+        return 2 * torch.arange(length)[None]
+
+    def begin(self, positions, length):
+        return self.rope.begin(positions, length)
+
+    def rotate(self, q, k, ctx):
+        return self.rope.rotate(q, k, ctx)
+
+
+def test_an_encoding_that_chooses_its_positions_is_asked_once_for_the_whole_text():
+    """Each token again from a pass over all before it at positions 0, 2, 4, ...; without them it is refused."""
+    model = decoder(("rope", {}))
+    model.encoding = Doubled(model.encoding.shape)
+    ids = [5, 9, 2]
+    for _ in range(8):
+        at = 2 * torch.arange(len(ids))[None]
+        ids.append(int(logits(model, torch.tensor([ids]), positions=at)[0, -1].argmax()))
+    assert written(model, [5, 9, 2], 8, temperature=0) == ids[3:]
+    with pytest.raises(ValueError, match="chooses its positions"):
+        model.hidden(torch.tensor([ids]))

@@ -13,6 +13,7 @@ from posbench import head
 from posbench import model as models
 from posbench.config import Config, Model, Train, config_dir
 from posbench.encodings.base import Encoding
+from posbench.encodings.window import Sliding
 from posbench.model import Cache, Decoder
 
 NANO = Config(encoding=described("rope"), train=Train(length=128))
@@ -340,7 +341,7 @@ class Narrow(Encoding):
     first_alone = False
 
     def window(self, layer):
-        return None if self.first_alone and layer else 2
+        return None if self.first_alone and layer else Sliding(2)
 
 
 class Apart(Encoding):

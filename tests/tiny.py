@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch import Tensor
 
 from posbench import encodings
-from posbench.config import Model, config_dir
+from posbench.config import Model, config_dir, load_group
+from posbench.data.windows import generators
 from posbench.encodings.base import Encoding, Shape
+from posbench.encodings.window import Window
 from posbench.model import Decoder
 
 FILES = {file.stem: file for file in sorted((config_dir() / "encoding").glob("*.yaml"))}
@@ -40,7 +41,10 @@ SHAPE = Shape(layers=2, width=32, heads=4, train_length=256)
 
 def described(name: str, **own: Any) -> dict[str, Any]:
     """What Hydra would hand over for encoding=name and these settings."""
-    return {"name": name, **yaml.safe_load(FILES[name].read_text()), **own}
+    found = load_group("encoding", name) | own
+    if isinstance(own.get("inner"), str):
+        found["inner"] = load_group("encoding", own["inner"])
+    return found
 
 
 def encoding(case: Case, shape: Shape = SHAPE, seed: int = 0) -> Encoding:
@@ -51,6 +55,9 @@ def encoding(case: Case, shape: Shape = SHAPE, seed: int = 0) -> Encoding:
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.normal_(0.0, 0.5, generator=generator)
+        for module in built.modules():
+            if isinstance(module, Encoding):
+                module.constrain()
     return built
 
 
@@ -72,7 +79,10 @@ def ids(length: int, batch: int = 1, vocab: int = 64, seed: int = 2) -> Tensor:
 
 
 def logits(model: Decoder, tokens: Tensor, **how: Any) -> Tensor:
-    """Logits (B, T, V) without a gradient."""
+    """Logits (B, T, V) without a gradient; an encoding that draws its positions draws those of windows 0, 1, ..."""
+    if "positions" not in how:
+        windows = range(len(tokens))
+        how["positions"] = model.positions(list(windows), tokens.shape[1], generators(1, "test", windows))
     with torch.no_grad():
         return model.logits(model.hidden(tokens, **how))
 
@@ -86,13 +96,13 @@ def attention(
     k_pos: Tensor,
     state: dict[str, Tensor] | None = None,
     mask: bool = True,
-    window: int | None = None,
+    window: Window | None = None,
 ) -> Tensor:
     """The reference: base.py's recipe on whole matrices, float32, explicit softmax. q and k are already rotated."""
     n_queries, n_keys = q.shape[2], k.shape[2]
     rows = torch.arange(n_keys - n_queries, n_keys, device=q.device)
-    seen = rows[None] + 1 if window is None else (rows[None] + 1).clamp(max=window)
-    factor = e.scale(seen, n_keys)
+    first = torch.zeros_like(rows) if window is None else window.first(rows)
+    factor = e.scale((rows - first + 1)[None], n_keys)
     if isinstance(factor, Tensor):
         factor = factor.transpose(0, 1)[..., None]
     q = q * factor
@@ -106,7 +116,7 @@ def attention(
     if mask:
         s = s.masked_fill(gap < 0, -math.inf)
     if window is not None:
-        s = s.masked_fill(gap >= window, -math.inf)
+        s = s.masked_fill(torch.arange(n_keys, device=q.device) < first[:, None], -math.inf)
     w = s.exp() / s.exp().sum(-1, keepdim=True)
     out = torch.einsum("bhqk,bhkd->bhqd", w, v)
     return out + e.values(w, q_pos, k_pos) if "values" in e.hooks else out

@@ -16,19 +16,21 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from posbench import config
 from posbench.encodings.base import Encoding, Shape
+from posbench.encodings.wrapper import Inner
 from posbench.errors import UserError, closest, no_setting, unknown
 
 
 def build(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
     """The encoding that a YAML describes, for a model of `shape`, with freshly drawn weights.
 
-    `encoding` holds `class`, the class's parameters, and `name`, used in messages. Raises UserError for a class that
+    `encoding` holds `class`, the class's parameters, and `name`, used in messages; what a wrapper holds is described in
+    the same way. Raises UserError for a class that
     cannot be found, a parameter it does not have or lacks, and a value it refuses.
     """
     own = {key: value for key, value in encoding.items() if key not in ("name", "class")}
@@ -37,8 +39,10 @@ def build(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
         raise UserError(f"The encoding '{name}' names no class.", "Its YAML needs a line like class: mine.py:Mine")
     cls = find_class(str(encoding["class"]))
     _check(cls, name, own)
+    hints = typing.get_type_hints(cls.__init__)
+    held = {key: partial(build, value) for key, value in own.items() if hints.get(key) == Inner}
     try:
-        return cls(shape, **own)
+        return cls(shape, **own | held)
     except ValueError as error:
         raise UserError(f"The encoding '{name}' cannot be built: {error}.") from error
 
@@ -127,6 +131,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, part) for part in typing.get_args(hint))
     if typing.get_origin(hint) is typing.Literal:
         return value in typing.get_args(hint)
+    if hint == Inner:
+        return isinstance(value, Mapping)
     if hint in (bool, str, type(None)):
         return isinstance(value, hint)
     if hint in (int, float):
@@ -136,6 +142,8 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _words(hint: Any) -> str:
     """An annotation as a reader would say it."""
+    if hint == Inner:
+        return "the name of an encoding"
     if typing.get_args(hint):
         return " or ".join(_words(part) for part in typing.get_args(hint))
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", type(None): "null"}

@@ -29,6 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from posbench.encodings.window import Window
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -77,7 +79,7 @@ class Encoding(nn.Module):
     @property
     def hooks(self) -> frozenset[str]:
         """The names of the hooks this instance acts through. A wrapper adds those of what it holds."""
-        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(Encoding, name))
+        return overridden(self, Encoding)
 
     def positions(self, windows: Sequence[int], length: int, rng: Sequence[np.random.Generator]) -> Tensor:
         """Position ids (1 or B, length) of whole windows, integers or floats.
@@ -96,7 +98,7 @@ class Encoding(nn.Module):
         return None
 
     def state(self, x: Tensor) -> dict[str, Tensor]:
-        """Per-token tensors (B, T, ...) from a layer's normed input (B, T, C)."""
+        """Per-token tensors (B, T, ...) from a layer's normed input (B, T, C), float32 also under bf16 autocast."""
         return {}
 
     def rotate(self, q: Tensor, k: Tensor, ctx: Any) -> tuple[Tensor, Tensor]:
@@ -125,11 +127,12 @@ class Encoding(nn.Module):
         state: dict[str, Tensor],
         rows: slice,
     ) -> Tensor:
-        """New scores for one block of queries against all keys up to its last.
+        """New scores for one block of queries against the keys up to its last, from the first that any of them sees.
 
         s (B, H, Q, S) float32, already divided by sqrt(D); q (B, H, Q, D), k (B, H, S, D); q_pos (1 or B, Q), k_pos
-        (1 or B, S); `state` holds the S keys' tensors, of which `rows` belong to these queries. The causal mask is
-        applied by the caller, after this hook: what stands at keys later than the query is ignored.
+        (1 or B, S); `state` holds the S keys' tensors. The queries are themselves keys: number `rows` of the S. The
+        causal mask is applied by the caller, after this hook: what stands at keys later than the query is ignored, and
+        must reach no score of an earlier one.
         """
         return s
 
@@ -137,10 +140,21 @@ class Encoding(nn.Module):
         """What is added to w . v: (B, H, Q, D) from the attention weights w (B, H, Q, S)."""
         raise NotImplementedError
 
-    def window(self, layer: int) -> int | None:
-        """How many keys a query of this layer may see, itself included; None: all."""
+    def window(self, layer: int) -> Window | None:
+        """Which keys a query of this layer may see (`Sliding`, `Blockwise`); None: all up to itself."""
         return None
 
     def for_layer(self, layer: int) -> Encoding:
         """The encoding of one layer: itself, or an instance of its own."""
         return self
+
+    def constrain(self) -> None:
+        """Bring its learned parameters back into the range the formula needs; called after every update."""
+
+
+def overridden(encoding: Encoding, base: type[Encoding]) -> frozenset[str]:
+    """The hooks that the class of `encoding` defines anew, compared with `base`.
+
+    For a `hooks` of one's own: `super().hooks` is a property of a property, which torch.compile cannot follow.
+    """
+    return frozenset(name for name in HOOKS if getattr(type(encoding), name) is not getattr(base, name))

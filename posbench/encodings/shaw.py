@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from posbench.encodings.base import Encoding, Shape
+from posbench.encodings.base import Encoding, Shape, overridden
 
 
 def _table(shape: Shape, clip: int) -> nn.Parameter:
@@ -91,7 +91,7 @@ class Shaw(Encoding):
 
     @property
     def hooks(self) -> frozenset[str]:
-        return super().hooks | self.for_layer(0).hooks
+        return overridden(self, Encoding) | self.for_layer(0).hooks
 
     def for_layer(self, layer: int) -> Encoding:
         return cast(Encoding, self.layers[layer])

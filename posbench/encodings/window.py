@@ -1,0 +1,47 @@
+"""Which of the keys before it a query may see: the last few, or its own block and the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torch import Tensor
+
+Index = TypeVar("Index", int, Tensor)
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """The last `size` keys, the query itself among them.
+
+    >>> [Sliding(3).first(i) for i in range(6)]
+    [0, 0, 0, 1, 2, 3]
+    """
+
+    size: int
+
+    def first(self, query: Index) -> Index:
+        """The number of the first key that query number `query` sees, counted from the start of the window of text."""
+        return _from_zero(query - self.size + 1)
+
+
+@dataclass(frozen=True)
+class Blockwise:
+    """The query's own block of `size` keys and the block before it, as xPos reads long inputs.
+
+    >>> [Blockwise(2).first(i) for i in range(6)]
+    [0, 0, 0, 0, 2, 2]
+    """
+
+    size: int
+
+    def first(self, query: Index) -> Index:
+        """The number of the first key that query number `query` sees, counted from the start of the window of text."""
+        return _from_zero((query // self.size - 1) * self.size)
+
+
+Window = Sliding | Blockwise
+
+
+def _from_zero(x: Index) -> Index:
+    return (x + abs(x)) // 2

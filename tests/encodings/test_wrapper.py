@@ -1,0 +1,104 @@
+"""A wrapper that changes nothing is what it holds; one that changes a hook changes that hook alone."""
+
+import pytest
+import torch
+from tiny import CASES, SHAPE, decoder, encoding, ids, logits
+
+from posbench import config, encodings
+from posbench.encodings.base import Encoding
+from posbench.encodings.wrapper import Inner, Wrapper
+from posbench.errors import UserError
+from posbench.model import Decoder
+
+WRAPPER = "posbench.encodings.wrapper.Wrapper"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrapper_that_changes_nothing_is_what_it_holds(case):
+    """Every hook and every fact passes through: the same logits, bit for bit."""
+    model, tokens = decoder(case), ids(20)
+    expected, inner = logits(model, tokens), model.encoding
+    model.encoding = Wrapper(SHAPE, lambda shape: inner)
+    assert torch.equal(logits(model, tokens), expected)
+    assert model.encoding.hooks == inner.hooks
+    for fact in ("max_length", "shift_invariant", "cacheable"):
+        assert getattr(model.encoding, fact) == getattr(inner, fact)
+
+
+class Half(Wrapper):
+    """Halves the bias of what it holds."""
+
+    def __init__(self, shape, inner: Inner, factor: float = 0.5):
+        super().__init__(shape, inner)
+        self.factor = factor
+        self.own = torch.nn.Parameter(torch.ones(()))
+
+    def bias(self, distance):
+        return self.factor * self.inner.bias(distance)
+
+
+def test_a_wrapper_changes_a_hook_of_the_instance_of_each_layer():
+    """shaw has an encoding for each layer: each is wrapped, with its own weights inside and the wrapper's shared."""
+    half = Half(SHAPE, lambda shape: encoding(("shaw", {}), shape))
+    layers = [half.for_layer(i) for i in range(2)]
+    assert all(isinstance(layer, Half) for layer in layers)
+    assert layers[0].inner is half.inner.for_layer(0)
+    assert layers[1].inner is half.inner.for_layer(1)
+    assert layers[0].own is half.own
+    assert "bias" in layers[0].hooks
+
+
+def test_around_leaves_the_wrapper_as_it_was():
+    half = Half(SHAPE, lambda shape: encoding(("alibi", {}), shape))
+    other = half.around(encoding(("learned", {})))
+    assert other.max_length == 256
+    assert half.max_length is None
+    assert type(half.inner) is type(encoding(("alibi", {})))
+    assert other.own is half.own
+
+
+def test_what_it_holds_is_described_by_name_or_by_name_and_parameters(tmp_path, monkeypatch):
+    (tmp_path / "encoding").mkdir()
+    (tmp_path / "encoding" / "around.yaml").write_text(f"class: {WRAPPER}\ninner: alibi\n")
+    (tmp_path / "encoding" / "itself.yaml").write_text(f"class: {WRAPPER}\ninner: itself\n")
+    monkeypatch.setenv("POSBENCH_CONFIGS", str(tmp_path))
+    default = config.compose(["encoding=around"])
+    assert config.label(default.encoding) == "around(alibi)"
+    rope = config.compose(["encoding=around", "encoding.inner={name: rope, base: 500}"])
+    assert config.label(rope.encoding) == "around(rope)"
+    built = encodings.build(rope.encoding, SHAPE)
+    assert built.hooks == {"embed", "begin", "rotate"}
+    # The inner parameters decide the weights: they are in the identity, at their defaults left out.
+    inner = config.identity(rope)["encoding"]["inner"]
+    assert inner == {"class": "posbench.encodings.rope.Rope", "base": 500.0}
+    twice = config.compose(["encoding=around", "encoding.inner={name: around, inner: rope}"])
+    assert config.label(twice.encoding) == "around(around(rope))"
+    assert config.from_dict(config.to_dict(rope)) == rope
+    for word, said in [
+        ("encoding.inner=ropee", "Did you mean 'rope'"),
+        ("encoding.inner={name: rope, bas: 500}", "encoding.bas"),
+        ("encoding.inner={base: 500}", "names no encoding"),
+        ("encoding.inner=3", "the name of an encoding"),
+    ]:
+        with pytest.raises(UserError, match=said):
+            config.compose(["encoding=around", word])
+    with pytest.raises(UserError, match="holds itself"):
+        config.compose(["encoding=itself"])
+
+
+class Clamped(Encoding):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.strength = torch.nn.Parameter(torch.full((shape.heads,), 0.5))
+
+    def constrain(self):
+        with torch.no_grad():
+            self.strength.clamp_(min=0.01)
+
+
+def test_constrain_reaches_what_a_wrapper_holds():
+    model = Decoder(config.Model(layers=2, width=32, heads=4, hidden=48), 16, Wrapper(SHAPE, Clamped))
+    with torch.no_grad():
+        model.encoding.inner.strength.fill_(-1.0)
+    model.constrain()
+    assert (model.encoding.inner.strength == 0.01).all()
