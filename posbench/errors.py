@@ -32,6 +32,16 @@ def closest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
+def reason(error: BaseException) -> str:
+    """The first line of what an error says, or its kind; of the operating system's the bare words.
+
+    >>> reason(PermissionError(13, "Permission denied", "a.txt")), reason(ValueError()), reason(KeyError("a\\nb"))
+    ('Permission denied', 'ValueError', "'a\\\\nb'")
+    """
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(text).splitlines()[0].rstrip(".")
+
+
     """The one way to say that a name does not exist.
 
     >>> print(unknown("encoding", "ropee", ["alibi", "rope"]))

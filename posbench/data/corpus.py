@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from itertools import chain, islice
 from typing import Any
 
-from posbench.errors import UserError, unknown
+from posbench.errors import UserError, reason, unknown
 
 FORMAT = 1
 """Raised whenever the same settings would give other text."""
@@ -61,12 +61,17 @@ class Corpus(ABC):
         """(split, document) in corpus order, read anew; `UserError` when the text cannot be had."""
 
     def labelled(self) -> Iterator[tuple[str, Document]]:
-        """(split, document) in corpus order; `UserError` at the end when a split got no document."""
+        """(split, document) in corpus order; `UserError` when the text cannot be read, and at the end when a split got
+        no document."""
         missing = list(self.splits)
-        for split, document in self.read():
-            if split in missing:
-                missing.remove(split)
-            yield split, document
+        try:
+            for split, document in self.read():
+                if split in missing:
+                    missing.remove(split)
+                yield split, document
+        except OSError as error:  # of the reading: what is done with a document is not seen from here
+            where = f"{error.filename}: " if error.filename else ""
+            raise UserError(f"The text of '{self.name}' cannot be read: {where}{reason(error)}.") from error
         if missing == list(self.splits):
             raise UserError(f"The corpus '{self.name}' is empty: it has no text.")
         if missing:

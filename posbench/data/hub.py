@@ -7,6 +7,7 @@ needs no network, and neither does a corpus that was prepared elsewhere. A folde
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -29,7 +30,7 @@ from posbench.data.corpus import (
     loaded,
 )
 from posbench.data.local import digest_of
-from posbench.errors import UserError
+from posbench.errors import UserError, reason
 
 PATIENCE = 8.0
 """Seconds without an answer after which the network counts as out of reach."""
@@ -170,9 +171,10 @@ def reachable(
     except UserError:
         raise
     except Exception as error:
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise  # this machine's, where it is fetched to
         raise UserError(
-            f"The corpus '{corpus.name}' is not prepared here and {source} cannot be had: {reason}",
+            f"The corpus '{corpus.name}' is not prepared here and {source} cannot be had: {reason(error)}",
             f"Where it can be had: posbench data prepare {corpus.name} --out DIR; then here, with DIR copied: "
             "POSBENCH_DATA=DIR.",
         ) from error

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from posbench.data.corpus import HOLDOUT, SPLITS, Corpus, Document, fingerprint, kept, loaded
-from posbench.errors import UserError, closest
+from posbench.errors import UserError, closest, reason
 
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 
@@ -82,7 +82,7 @@ def find_files(path: str) -> list[tuple[str, Path]]:
     try:
         return _found(path)
     except (OSError, RuntimeError, ValueError) as error:  # gone meanwhile; ~ of nobody; "a**" in a glob
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
 
 
 def _found(path: str) -> list[tuple[str, Path]]:
@@ -138,7 +138,7 @@ def digest_of(file: Path) -> str:
             "Convert it, for example: iconv -f latin1 -t utf-8",
         ) from error
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}.") from error
+        raise UserError(f"{file} cannot be read: {reason(error)}.") from error
 
 
 def read_files(files: list[tuple[str, Path]], field: str) -> Iterator[Document]:
@@ -195,7 +195,9 @@ def _rows(name: str, file: Path, field: str) -> Iterator[Document]:
             for number, row in enumerate(rows):
                 yield _checked(f"{name}:{number}", row[field], f"{file}, row {number}")
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{file} is not a parquet file that can be read: {str(error).splitlines()[0]}") from error
+        if isinstance(error, OSError) and error.errno:  # the system's, not the format's
+            raise
+        raise UserError(f"{file} is not a parquet file that can be read: {reason(error)}.") from error
 
 
 def _checked(name: str, text: Any, where: str) -> Document:

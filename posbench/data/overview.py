@@ -8,7 +8,7 @@ from typing import Any
 from posbench import data
 from posbench.config import choices, load_group
 from posbench.data.corpus import open_corpus
-from posbench.data.tokens import read_header
+from posbench.data.tokens import is_current, read_header
 from posbench.errors import UserError
 
 
@@ -54,7 +54,10 @@ def _total(prepared: dict[str, Any]) -> dict[str, int]:
 
 
 def _is_current(settings: dict[str, Any], header: dict[str, Any]) -> bool:
-    """Whether tokens are of the corpus as its YAML stands now. The user's own files are as they were given."""
+    """Whether tokens are of the corpus as its YAML stands now, and would be the same if they were made again. The
+    user's own files are as they were given."""
+    if not is_current(header):
+        return False
     if settings.get("kind") == "files":
         return True
     try:

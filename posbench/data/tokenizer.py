@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ import numpy as np
 
 from posbench import data, files
 from posbench.data.corpus import Corpus, fingerprint
-from posbench.errors import UserError, closest, unknown
+from posbench.errors import UserError, closest, reason, unknown
+
+FORMAT = 1
+"""Raised whenever the same text and settings would give another BPE or other ids."""
 
 END = "<|end|>"
 """How an end id of our own is written."""
@@ -45,6 +49,13 @@ _AT_ONCE = 1 << 20
 def ids_dtype(vocab_size: int) -> np.dtype[Any]:
     """The type in which ids are kept: two bytes as long as every id fits."""
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+
+
+def encoder(kind: str) -> dict[str, Any]:
+    """What else decides the ids than a tokenizer's definition: ours and the library's way with it."""
+    if kind == "bytes":
+        return {}
+    return {"format": FORMAT, "longest": _LONGEST[kind], "tokenizers": metadata.version("tokenizers")}
 
 
 class Tokenizer:
@@ -138,9 +149,10 @@ class Tokenizer:
         try:
             stored = json.loads(Path(path).read_text())
             return cls(stored["name"], stored["definition"])
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {reason(error)}.") from error
         except Exception as error:  # `tokenizers` raises bare Exception for a definition it does not understand
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(f"{path} is not a tokenizer that posbench saved: {reason}.") from error
+            raise UserError(f"{path} is not a tokenizer that posbench saved: {reason(error)}.") from error
 
 
 def _split(ids: list[int], end: int) -> Iterator[list[int]]:
@@ -254,6 +266,8 @@ def find_tokenizer(tokenizer: Mapping[str, Any], corpus: Corpus, root: Path | No
     try:
         return Tokenizer.load(path) if path.exists() else None
     except UserError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
         raise UserError(error.message, "Delete it and repeat: it is trained again.") from error
 
 
@@ -274,8 +288,10 @@ def _settings(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kept(corpus: Corpus, settings: Mapping[str, Any], root: Path | None) -> Path:
-    """Where the BPE of a corpus and a size is: the name is made from the text, so no other text finds it."""
-    key = fingerprint(corpus=corpus.fingerprint, kind="bpe", vocab_size=settings["vocab_size"])
+    """Where the BPE of a corpus and a size is: the name is made from all that decides it, so nothing else finds it."""
+    untrained, trainer = _untrained(settings["vocab_size"])
+    recipe = {"untrained": json.loads(untrained.to_str()), "trainer": trainer, **encoder("bpe")}
+    key = fingerprint(corpus=corpus.fingerprint, kind="bpe", **recipe)
     return (root or data.root()) / "tokenizers" / f"bpe{settings['vocab_size']}-{corpus.name}-{key[:8]}.json"
 
 
@@ -285,20 +301,25 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     The same texts give the same merges, whatever the threads. Pairs that occur once are not merged, so a short text
     gives fewer ids.
     """
+    from tokenizers import trainers
+
+    made, trainer = _untrained(vocab_size)
+    parts = (piece for text in texts for piece in pieces(text, _LONGEST["bpe"]))
+    made.train_from_iterator(parts, trainers.BpeTrainer(**trainer, show_progress=False))
+    definition = {"kind": "bpe", "end": made.get_vocab_size(), "tokenizer": json.loads(made.to_str())}
+    return Tokenizer(f"bpe{vocab_size}", definition)
+
+
+def _untrained(vocab_size: int) -> tuple[Any, dict[str, Any]]:
+    """The library's tokenizer before it has seen a text, and the settings of its trainer."""
     from tokenizers import Tokenizer as HFTokenizer
-    from tokenizers import decoders, models, pre_tokenizers, trainers
+    from tokenizers import decoders, models, pre_tokenizers
 
     made = HFTokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - 1, initial_alphabet=alphabet, min_frequency=2, show_progress=False
-    )
-    parts = (piece for text in texts for piece in pieces(text, _LONGEST["bpe"]))
-    made.train_from_iterator(parts, trainer)
-    definition = {"kind": "bpe", "end": made.get_vocab_size(), "tokenizer": json.loads(made.to_str())}
-    return Tokenizer(f"bpe{vocab_size}", definition)
+    return made, {"vocab_size": vocab_size - 1, "initial_alphabet": alphabet, "min_frequency": 2}
 
 
 def _from_file(path: str | None, end: str | None) -> Tokenizer:
@@ -309,12 +330,15 @@ def _from_file(path: str | None, end: str | None) -> Tokenizer:
         near = closest(file.name, [other.name for other in file.parent.glob("*.json")])
         raise UserError(f"There is no file {path}.", near and f"Did you mean {file.parent / near}?")
     try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
+    try:
         # Files often ask for texts to be cut or filled to a model's length.
-        made = json.loads(file.read_bytes()) | {"truncation": None, "padding": None}
+        made = json.loads(content) | {"truncation": None, "padding": None}
         vocabulary = Tokenizer(file.stem, {"kind": "file", "end": 0, "tokenizer": made})._hf.get_vocab()
     except Exception as error:  # `tokenizers` raises bare Exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} is not a tokenizer.json: {reason}.") from error
+        raise UserError(f"{path} is not a tokenizer.json: {reason(error)}.") from error
     if end is None:
         number = max(vocabulary.values()) + 1
     elif end in vocabulary:

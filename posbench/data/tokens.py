@@ -10,9 +10,10 @@ A split becomes one stream: an end token, then each document's ids and one end t
         <split>.documents.npy    D + 1 offsets into the ids: document d is ids[documents[d] : documents[d + 1]]
         <split>.names.json       D names
 
-The hash is made from the fingerprints of corpus and tokenizer, which need no tokenizing: a second start finds the
-directory and does nothing. Documents are streamed to disk, so a corpus need not fit in memory, and the directory
-appears in one rename. Copied to another machine as $POSBENCH_DATA it stands for itself.
+The hash is made from the fingerprints of corpus and tokenizer and from what applies the tokenizer, the version of
+`tokenizers` among it, which need no tokenizing: a second start finds the directory and does nothing. Documents are
+streamed to disk, so a corpus need not fit in memory, and the directory appears in one rename. Copied to another machine
+as $POSBENCH_DATA it stands for itself.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from filelock import FileLock
 from posbench import data as posbench_data
 from posbench import files
 from posbench.data.corpus import SPLITS, Corpus, Document, fingerprint, open_corpus
-from posbench.data.tokenizer import Tokenizer, find_tokenizer, ids_dtype, open_tokenizer
-from posbench.errors import UserError
+from posbench.data.tokenizer import Tokenizer, encoder, find_tokenizer, ids_dtype, open_tokenizer
+from posbench.errors import UserError, reason
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the files of the directory change their meaning."""
 
 _BATCH = 1 << 20
@@ -91,7 +92,7 @@ class Prepared:
             try:
                 read = np.load(file, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError, EOFError) as error:
-                raise damaged(file, "it is missing or cut short") from error
+                raise _unread(file, "it is missing or cut short", error) from error
             if (read.dtype, read.shape) != want:
                 raise damaged(file, f"it holds {read.shape} of {read.dtype}, not {want[1]} of {want[0]}")
             if hashlib.sha256(read.data).hexdigest() != facts["sha256"][column]:
@@ -101,7 +102,7 @@ class Prepared:
         try:
             names = json.loads(file.read_bytes())
         except (OSError, ValueError) as error:
-            raise damaged(file, "it is missing or cut short") from error
+            raise _unread(file, "it is missing or cut short", error) from error
         if not isinstance(names, list) or len(names) != facts["documents"] - 1:
             raise damaged(file, "it does not name every document")
         return Stream(columns["ids"], columns["bytes"], columns["documents"], names, facts["sha256"]["ids"])
@@ -120,9 +121,12 @@ def prepare(
     that holds the directories (default: `posbench.data.root()`). Raises `UserError` when the text cannot be had.
     """
     root = Path(root) if root else posbench_data.root()
-    corpus = open_corpus(data)
-    known = tokenizer if isinstance(tokenizer, Tokenizer) else find_tokenizer(tokenizer, corpus, root)
-    found = _find(corpus, known, root)
+    try:
+        corpus = open_corpus(data)
+        known = tokenizer if isinstance(tokenizer, Tokenizer) else find_tokenizer(tokenizer, corpus, root)
+        found = _find(corpus, known, root)
+    except OSError as error:  # a folder that may not be looked into
+        raise UserError(f"{error.filename or root} cannot be read: {reason(error)}.") from error
     if found is None:
         with _only_one(corpus, root):
             if known is None:
@@ -142,14 +146,20 @@ def _find(corpus: Corpus, tokenizer: Tokenizer | None, root: Path) -> Prepared |
 
 @contextmanager
 def _only_one(corpus: Corpus, root: Path) -> Iterator[None]:
-    """Several processes that need the same tokens: the first makes them, the others wait and then find them."""
+    """Several processes that need the same tokens: the first makes them, the others wait and then find them.
+
+    `UserError` for what cannot be written within; what cannot be read is one already.
+    """
+    elsewhere = "POSBENCH_DATA=DIR names another place."
     try:
         root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {error.filename or root} cannot be made: {reason(error)}.", elsewhere) from error
+    try:
         with FileLock(root / f".{_safe(corpus.name)}.lock"):
             yield
     except OSError as error:
-        where, hint = error.filename or root, "POSBENCH_DATA=DIR names another place."
-        raise UserError(f"{where} cannot be written: {error.strerror}.", hint) from error
+        raise UserError(f"{error.filename or root} cannot be written: {reason(error)}.", elsewhere) from error
 
 
 def _make(
@@ -175,6 +185,13 @@ def damaged(file: Path, what: str) -> UserError:
     return UserError(f"{file} is damaged: {what}.", f"Delete {file.parent} and repeat: it is made again.")
 
 
+def _unread(file: Path, what: str, error: Exception) -> UserError:
+    """`damaged`, or why the operating system does not let a file be read that may be whole."""
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        return UserError(f"{file} cannot be read: {reason(error)}.")
+    return damaged(file, what)
+
+
 def read_header(path: Path) -> dict[str, Any]:
     """The header of a token directory; `UserError` when it is none, or of another posbench."""
     file = path / "header.json"
@@ -182,14 +199,21 @@ def read_header(path: Path) -> dict[str, Any]:
         header = json.loads(file.read_bytes())
         kind, version = header["kind"], header["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise damaged(file, "it is missing or no header of posbench") from error
+        raise _unread(file, "it is missing or no header of posbench", error) from error
     if (kind, version) != ("posbench tokens", FORMAT):
         raise damaged(file, f"it is of format {version!r} and this posbench reads {FORMAT}")
     return header
 
 
+def is_current(header: Mapping[str, Any]) -> bool:
+    """Whether the ids would be the same if they were made again now."""
+    tokenizer = header["tokenizer"]
+    return bool(tokenizer["encoder"] == encoder(tokenizer["kind"]))
+
+
 def _directory(corpus: Corpus, tokenizer: Tokenizer, root: Path) -> Path:
-    key = fingerprint(corpus=corpus.fingerprint, tokenizer=tokenizer.fingerprint, tokens=FORMAT)
+    facts = {"tokenizer": tokenizer.fingerprint, "encoder": encoder(tokenizer.kind), "tokens": FORMAT}
+    key = fingerprint(corpus=corpus.fingerprint, **facts)
     return root / f"{_safe(corpus.name)}-{_safe(tokenizer.name)}-{key[:8]}"
 
 
@@ -202,6 +226,8 @@ def _open(path: Path, corpus: Corpus, tokenizer: Tokenizer) -> Prepared:
     for what, mine in (("corpus", corpus), ("tokenizer", tokenizer)):
         if header[what]["fingerprint"] != mine.fingerprint:
             raise damaged(path / "header.json", f"it is of another {what} than {mine.name}")
+    if not is_current(header):
+        raise damaged(path / "header.json", "its ids are of another version of posbench or `tokenizers`")
     if header["dtype"] != ids_dtype(tokenizer.vocab_size).name:
         raise damaged(path / "header.json", f"its ids are {header['dtype']}")
     return Prepared(path, corpus.name, corpus.fingerprint, tokenizer, header)
@@ -294,6 +320,8 @@ def _build(folder: Path, corpus: Corpus, tokenizer: Tokenizer, data: Mapping[str
         "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint, "data": dict(data), "notice": corpus.notice},
         "tokenizer": {
             "name": tokenizer.name,
+            "kind": tokenizer.kind,
+            "encoder": encoder(tokenizer.kind),
             "fingerprint": tokenizer.fingerprint,
             "vocab_size": tokenizer.vocab_size,
             "end": tokenizer.end,

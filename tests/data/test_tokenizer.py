@@ -14,7 +14,16 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from posbench.data import tokenizer as tokenizers
 from posbench.data.corpus import open_corpus
-from posbench.data.tokenizer import END, Tokenizer, bytes_of, ids_dtype, open_tokenizer, pieces, train_bpe
+from posbench.data.tokenizer import (
+    END,
+    Tokenizer,
+    bytes_of,
+    find_tokenizer,
+    ids_dtype,
+    open_tokenizer,
+    pieces,
+    train_bpe,
+)
 from posbench.errors import UserError
 
 TEXTS = [
@@ -175,6 +184,44 @@ def test_a_second_start_trains_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     open_tokenizer(config, other, tmp_path)
     open_tokenizer(config | {"vocab_size": 300}, corpus, tmp_path)
     assert trained == [2048, 300]
+
+
+def test_a_tokenizer_of_another_recipe_or_library_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever decides the merges is in the name of the file: an older one under the same name would be believed."""
+    corpus = open_corpus(files_of(tmp_path / "a", train="some text, some text", test="x"))
+    config = shipped("tokenizer", "bpe")
+    open_tokenizer(config, corpus, tmp_path)
+    assert find_tokenizer(config, corpus, tmp_path) is not None
+    untrained = tokenizers._untrained
+
+    def other_split(size: int) -> tuple[Any, dict[str, Any]]:
+        made, trainer = untrained(size)
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        return made, trainer
+
+    for target, name, value in (
+        (tokenizers, "FORMAT", tokenizers.FORMAT + 1),
+        (tokenizers.metadata, "version", lambda package: "0.0.1"),
+        (tokenizers, "_LONGEST", {"bpe": 1, "file": 1}),
+        (tokenizers, "_untrained", lambda size: (untrained(size)[0], untrained(size)[1] | {"min_frequency": 3})),
+        (tokenizers, "_untrained", other_split),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setattr(target, name, value)
+            assert find_tokenizer(config, corpus, tmp_path) is None, name
+    assert find_tokenizer(config, corpus, tmp_path) is not None
+
+
+def test_a_tokenizer_that_may_not_be_read_is_not_said_to_be_damaged(
+    tmp_path: Path,
+) -> None:
+    corpus = open_corpus(files_of(tmp_path / "a", train="some text", test="x"))
+    open_tokenizer(shipped("tokenizer", "bpe"), corpus, tmp_path)
+    (kept,) = (tmp_path / "tokenizers").iterdir()
+    kept.unlink()
+    kept.mkdir()  # what root, too, may not read as a file
+    with pytest.raises(UserError, match=rf"{kept.name} cannot be read: Is a directory\.$"):
+        open_tokenizer(shipped("tokenizer", "bpe"), corpus, tmp_path)
 
 
 def test_a_damaged_trained_tokenizer_is_named(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from test_tokenizer import word_level
 from texts import SPEECHES, files_of, jsonl, shipped, small_sotu
 
 from posbench.data import packages, tokens
+from posbench.data.corpus import Document
 from posbench.data.overview import overview
 from posbench.data.tokenizer import Tokenizer
 from posbench.data.tokens import prepare
@@ -102,6 +106,23 @@ def test_the_place_is_made_from_content_tokenizer_and_limits(tmp_path: Path) -> 
     ]
     assert len({first.path, *(other.path for other in others)}) == 5
     assert others[0].stream("train").digest != first.stream("train").digest
+
+
+def test_ids_of_another_version_of_the_tokenizer_library_are_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes need no library; the ids of any other tokenizer are made again, and not listed as prepared."""
+    data, root = two_documents(tmp_path), tmp_path / "root"
+    bpe = prepare(data, shipped("tokenizer", "bpe", vocab_size=260), root=root)
+    plain = prepare(data, BYTES, root=root)
+    monkeypatch.setattr("posbench.data.overview.load_group", shipped)
+    monkeypatch.setattr("posbench.data.tokenizer.metadata.version", lambda package: "0.0.1")
+    assert prepare(data, BYTES, root=root).path == plain.path
+    (files,) = (entry for entry in overview(root) if entry["name"] == "files")
+    assert [prepared["tokenizer"] for prepared in files["prepared"]] == ["bytes"]
+    assert prepare(data, bpe.tokenizer, root=root).path != bpe.path
+    header = json.loads((bpe.path / "header.json").read_text())
+    assert not tokens.is_current(header)
 
 
 def test_ids_above_65535_survive_the_round_trip(tmp_path: Path) -> None:
@@ -232,8 +253,71 @@ def test_a_cut_is_said(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     data = two_documents(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file.* cannot be written[\s\S]*POSBENCH_DATA=DIR"):
+    with pytest.raises(UserError, match=r"The folder .*/file.* cannot be made: Not a directory\.\nPOSBENCH_DATA=DIR"):
         prepare(data, BYTES, root=tmp_path / "file" / "root")
+    with pytest.raises(UserError, match=r"The folder .*/file cannot be made: File exists\.\nPOSBENCH_DATA=DIR"):
+        prepare(data, BYTES, root=tmp_path / "file")
+    (tmp_path / "root" / ".files-train.lock").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"\.files-train\.lock cannot be written: .+\.\nPOSBENCH_DATA=DIR"):
+        prepare(data, BYTES, root=tmp_path / "root")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("module", ["posbench.data.tokens._Column.append", "posbench.files._fsync"])
+def test_what_stops_the_writing_is_said_in_the_systems_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, number: int
+) -> None:
+    """A full disk names no file: the folder is named instead. Nothing half made stays behind."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(module, refuse)
+    root = tmp_path / "root"
+    said = re.escape(f"{root} cannot be written: {os.strerror(number)}.\nPOSBENCH_DATA=DIR")
+    for tokenizer in (BYTES, shipped("tokenizer", "bpe", vocab_size=260)):
+        with pytest.raises(UserError, match=said):
+            prepare(two_documents(tmp_path), tokenizer, root=root)
+    assert not list(root.glob("*/header.json"))
+    assert not list(root.glob(".*.tmp"))
+
+
+def test_a_text_that_goes_away_meanwhile_is_not_said_to_be_unwritable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = files_of(tmp_path / "text", train="some text", test="x")
+
+    def gone(files: list[tuple[str, Path]], field: str) -> Iterator[Document]:
+        files[0][1].unlink()
+        yield Document("train", files[0][1].read_text())
+
+    monkeypatch.setattr("posbench.data.local.read_files", gone)
+    with pytest.raises(UserError) as caught:
+        prepare(data, BYTES, root=tmp_path / "root")
+    assert str(caught.value) == (
+        f"The text of 'files-train' cannot be read: {tmp_path}/text/train.txt: No such file or directory."
+    )
+
+
+@pytest.mark.parametrize("name", ["header.json", "train.ids.npy", "train.names.json"])
+def test_a_file_that_may_not_be_read_is_not_said_to_be_damaged(tmp_path: Path, name: str) -> None:
+    """Nobody is told to delete what is whole. (A folder in its place is what root, too, may not read.)"""
+    data = two_documents(tmp_path)
+    file = prepare(data, BYTES, root=tmp_path / "root").path / name
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(UserError, match=rf"{name} cannot be read: Is a directory\.$"):
+        prepare(data, BYTES, root=tmp_path / "root").stream("train")
+
+
+def test_a_folder_that_may_not_be_looked_into_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    data = two_documents(tmp_path)
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(UserError, match=r"/root/files-train-bytes-\w+ cannot be read: Permission denied\.$"):
+        prepare(data, BYTES, root=tmp_path / "root")
 
 
 PREPARE = """
