@@ -23,8 +23,13 @@ from posbench.model import Decoder
 FILES = {file.stem: file for file in sorted((config_dir() / "encoding").glob("*.yaml"))}
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "cable": [{"slopes": False}, {"kernelized": True}],
+    "cope": [{"npos": 8}],
+    "dape": [{"inner": "fox"}],
+    "prope": [{"layout": "interleaved", "p": 0.25}],
     "rope": [{"layout": "interleaved"}, {"embed_scale": True}],
     "shaw": [{"values": True}],
+    "ssmax": [{"inner": "alibi"}, {"inner": "shaw"}],
 }
 
 Case = tuple[str, dict[str, Any]]
@@ -78,11 +83,21 @@ def ids(length: int, batch: int = 1, vocab: int = 64, seed: int = 2) -> Tensor:
     return torch.randint(vocab, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
+def chosen(model: Decoder, tokens: Tensor) -> Tensor | None:
+    """Position ids (1 or B, T) of windows 0, 1, ... where the encoding chooses its own; None where they count."""
+    windows = range(len(tokens))
+    return model.positions(list(windows), tokens.shape[1], generators(1, "test", windows))
+
+
+def part(positions: Tensor | None, rows: slice, columns: slice) -> Tensor | None:
+    """The part of chosen position ids that belongs to a part of the tokens."""
+    return None if positions is None else positions[rows if len(positions) > 1 else slice(None), columns]
+
+
 def logits(model: Decoder, tokens: Tensor, **how: Any) -> Tensor:
     """Logits (B, T, V) without a gradient; an encoding that draws its positions draws those of windows 0, 1, ..."""
     if "positions" not in how:
-        windows = range(len(tokens))
-        how["positions"] = model.positions(list(windows), tokens.shape[1], generators(1, "test", windows))
+        how["positions"] = chosen(model, tokens)
     with torch.no_grad():
         return model.logits(model.hidden(tokens, **how))
 
@@ -99,6 +114,23 @@ def attention(
     window: Window | None = None,
 ) -> Tensor:
     """The reference: base.py's recipe on whole matrices, float32, explicit softmax. q and k are already rotated."""
+    s = scores(e, q, k, q_pos, k_pos, state, mask, window)
+    w = s.exp() / s.exp().sum(-1, keepdim=True)
+    out = torch.einsum("bhqk,bhkd->bhqd", w, v)
+    return out + e.values(w, q_pos, k_pos) if "values" in e.hooks else out
+
+
+def scores(
+    e: Encoding,
+    q: Tensor,
+    k: Tensor,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    state: dict[str, Tensor] | None = None,
+    mask: bool = True,
+    window: Window | None = None,
+) -> Tensor:
+    """The scores (B, H, Q, S) before the softmax, -inf where a query may not look. q and k are already rotated."""
     n_queries, n_keys = q.shape[2], k.shape[2]
     rows = torch.arange(n_keys - n_queries, n_keys, device=q.device)
     first = torch.zeros_like(rows) if window is None else window.first(rows)
@@ -117,6 +149,13 @@ def attention(
         s = s.masked_fill(gap < 0, -math.inf)
     if window is not None:
         s = s.masked_fill(torch.arange(n_keys, device=q.device) < first[:, None], -math.inf)
-    w = s.exp() / s.exp().sum(-1, keepdim=True)
-    out = torch.einsum("bhqk,bhkd->bhqd", w, v)
-    return out + e.values(w, q_pos, k_pos) if "values" in e.hooks else out
+    return s
+
+
+def layer_scores(e: Encoding, q: Any, k: Any, positions: Any) -> list[Any]:
+    """The scores of one layer in the form of the oracles: nested lists q, k (H, T, D) that are not yet rotated and T
+    positions give (H, T, T), None where a query may not look."""
+    at = torch.tensor(positions)[None]
+    queries, keys = e.rotate(torch.tensor(q)[None], torch.tensor(k)[None], e.begin(at, len(positions)))
+    s = scores(e, queries, keys, at, at, window=e.window(0))[0]
+    return [[[None if x == -math.inf else x for x in row] for row in head] for head in s.tolist()]
