@@ -63,7 +63,7 @@ def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         decoder.hidden(ids, positions)
     kernel = decoder.kernel
-    micro, why_micro = _micro_tokens(config, decoder.embed.num_embeddings, kernel, device)
+    micro, why_micro = _micro_tokens(config, kernel, precision, device)
     reasons = {
         "threads": "asked for" if settings.threads else "the machine's cores",
         "precision": "asked for" if settings.precision != "auto" else f"auto on {device.type}",
@@ -130,25 +130,27 @@ def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[s
     return stored, remarks
 
 
-def activation_bytes(config: Config, vocab_size: int, kernel: str) -> int:
-    """Roughly the memory that one token of a training pass holds until its backward pass.
+def activation_bytes(config: Config, kernel: str, precision: str) -> int:
+    """The memory that one token of a training pass holds until its backward pass, as counted for the default block.
 
-    Float32 rows: a layer keeps 11 of the model's width and 4 of the feed-forward's, and one of the keys for each head
-    where its kernel holds scores; the head keeps 3 of the vocabulary.
+    Float32 rows: a layer keeps 10 of the model's width and 4 of the feed-forward's (ReLU 1: its output alone), and one
+    of the keys for each head where its kernel holds scores; the passes before and after the layers keep 4 of the width,
+    and the backward pass of one layer's scores takes their size once more. Autocast keeps half as much of the
+    feed-forward and 8.5 of the width.
     """
-    shape = config.model
-    layer = 11 * shape.width + 4 * shape.hidden
-    if kernel in ("dense", "blocks"):
-        layer += shape.heads * config.train.length
-    return 4 * (shape.layers * layer + 3 * vocab_size)
+    shape, half = config.model, precision == "bf16"
+    inner = (4 if shape.activation == "swiglu" else 1) * shape.hidden
+    scores = shape.heads * config.train.length if kernel in ("dense", "blocks") else 0
+    layer = (8.5 * shape.width + inner / 2 if half else 10 * shape.width + inner) + scores
+    return int(4 * (shape.layers * layer + 4 * shape.width + scores))
 
 
-def _micro_tokens(config: Config, vocab_size: int, kernel: str, device: torch.device) -> tuple[int, str]:
+def _micro_tokens(config: Config, kernel: str, precision: str, device: torch.device) -> tuple[int, str]:
     """Tokens of one pass: the whole batch, or equal parts of whole windows whose activations take half the memory."""
     batch, length = config.train.batch_tokens, config.train.length
     if config.train.micro_tokens:
         return max(1, min(config.train.micro_tokens, batch) // length) * length, "asked for"
-    needed = batch * activation_bytes(config, vocab_size, kernel)
+    needed = batch * activation_bytes(config, kernel, precision)
     parts = math.ceil(needed / (_memory(device) / 2))
     if parts == 1:
         return batch, "the whole batch"

@@ -30,6 +30,13 @@ def chunk_rows(vocab_size: int, device_type: str) -> int:
     return max(LEAST_ROWS, CHUNK.get(device_type, CHUNK["cpu"]) // vocab_size)
 
 
+def peak_bytes(targets: int, vocab_size: int, width: int, device_type: str) -> int:
+    """Bytes that `mean_nats` takes on top of what it is given: the gradient of the weights, and three times the logits
+    of a chunk, while `logsumexp` works on them."""
+    rows = min(targets, chunk_rows(vocab_size, device_type))
+    return 4 * vocab_size * (width + 3 * rows)
+
+
 def logits(hidden: Tensor, weight_VC: Tensor) -> Tensor:
     """Float32 scores of the next token (..., V) from hidden (..., C)."""
     rows, weight = _operands(hidden.flatten(0, -2), weight_VC)

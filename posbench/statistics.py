@@ -26,6 +26,18 @@ RUN = 8
 """Mean length of the runs of blocks that the bootstrap keeps together: 1,024 targets."""
 
 
+def exp(nats: float) -> float:
+    """The perplexity of a loss, or the ratio of two for their difference; `inf` past the largest float, e^709.
+
+    >>> exp(1000.0)
+    inf
+    """
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf
+
+
 def standard_error(nats: np.ndarray, count: np.ndarray) -> float | None:
     """Standard error of sum(nats) / sum(count), the loss of a token, over B independent blocks; None for B < 2.
 
@@ -86,7 +98,7 @@ class Ratio:
 def ratio(row: Row, base: Row) -> Ratio:
     """Perplexity of `row` over that of `base`: exp of their paired `difference`, and of the ends of its interval."""
     found = difference(row, base)
-    return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high))
+    return Ratio(exp(found.mean), exp(found.low), exp(found.high))
 
 
 def _same_blocks(row: Row, base: Row) -> tuple[records.Arrays, records.Arrays]:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 import posbench
-from posbench import checkpoint, model, optim, system
+from posbench import checkpoint, head, model, optim, system
 from posbench.checkpoint import State
 from posbench.config import Config, check
 from posbench.data import tokens, windows
@@ -36,6 +36,7 @@ from posbench.errors import UserError
 from posbench.model import Decoder
 from posbench.progress import duration, progress
 from posbench.run import Metrics, Run, directory
+from posbench.statistics import exp
 from posbench.stop import Stop
 
 VALIDATION_TARGETS = 32_768
@@ -310,9 +311,11 @@ def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
         optimizer.step(min(step, steps - 1))[0].item()
         times.append(time.perf_counter() - start)
     sizes, read = parameters(decoder), steps * config.train.batch_tokens
-    # Weights and gradients in float32, the optimizer's state, and what one pass keeps.
+    # Weights and gradients in float32, the optimizer's state, what one pass keeps, and its head.
     stored = 8 * sizes["total"] + sum(t.numel() * t.element_size() for t in optimizer.tensors().values())
-    kept = decisions.micro_tokens * activation_bytes(config, prepared.tokenizer.vocab_size, decisions.kernel)
+    kept = decisions.micro_tokens * activation_bytes(config, decisions.kernel, decisions.precision)
+    vocab_size, width = decoder.embed.weight.shape
+    kept += head.peak_bytes(decisions.micro_tokens, vocab_size, width, device.type)
     # A validation is forward passes alone: a third of a training step's work for each token.
     targets = min(VALIDATION_TARGETS, valid.targets) if valid else 0
     validations = 1 + (read - 1) // config.train.validate_tokens
@@ -379,7 +382,7 @@ def _outline(config: Config, prepared: Prepared, stream: Stream, decoder: Decode
 def _valid(state: State) -> str:
     if state.valid is None:
         return "the corpus has no validation text"
-    return f"{state.valid:.4f} nats a token of validation text (perplexity {math.exp(min(state.valid, 700)):.2f})"
+    return f"{state.valid:.4f} nats a token of validation text (perplexity {exp(state.valid):.5g})"
 
 
 def _validation(prepared: Prepared) -> Stream | None:

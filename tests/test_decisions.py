@@ -9,10 +9,12 @@ import tiny
 import torch
 import toys
 
-from posbench import decisions, system
-from posbench.config import Config
+from posbench import decisions, encodings, system
+from posbench.config import Config, Model
 from posbench.decisions import Decisions
+from posbench.encodings.base import Shape
 from posbench.errors import UserError
+from posbench.model import Decoder
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 STORED = Decisions("cpu", 2, "fp32", False, "causal", 4096, {"threads": "asked for"})
@@ -61,16 +63,47 @@ def test_compilation_without_a_compiler_is_refused(monkeypatch):
 
 def test_a_batch_that_does_not_fit_is_cut_into_equal_parts_of_whole_windows(monkeypatch):
     """100 tokens' worth of memory, half of it used: 160 tokens need four parts, of 48 tokens (3 of 10 windows)."""
-    a_token = decisions.activation_bytes(config(), 64, "causal")
+    a_token = decisions.activation_bytes(config(), "causal", "fp32")
     monkeypatch.setattr(decisions, "_memory", lambda device: 100 * a_token)
     made = decisions.decide(config(batch_tokens=160, threads=1), tiny.decoder(("rope", {})), CPU)
     assert made.micro_tokens == 48
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("encoding", "activation"), [("none", "swiglu"), ("none", "relu"), ("t5", "swiglu")])
+def test_the_memory_of_a_token_is_what_a_pass_really_keeps(encoding: str, activation: str, precision: str):
+    """Bytes of all tensors saved for the backward pass, at two batches: what is kept of each token, within a sixth."""
+    asked = config(length=32)
+    asked.model = Model("toy", layers=3, width=64, heads=2, hidden=160, activation=activation)
+    shape = Shape(3, 64, 2, 32)
+    decoder = Decoder(asked.model, 500, encodings.build(tiny.described(encoding), shape))
+    weights = {parameter.untyped_storage().data_ptr() for parameter in decoder.parameters()}
+
+    def kept(windows: int) -> int:
+        saved: dict[int, torch.UntypedStorage] = {}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+            return tensor
+
+        ids = tiny.ids(32, windows, vocab=500)
+        with (
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+            torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"),
+        ):
+            loss = decoder.loss(ids, ids)
+        assert loss.requires_grad
+        return sum(storage.nbytes() for at, storage in saved.items() if at not in weights)
+
+    a_token = (kept(24) - kept(8)) / (16 * 32)
+    expected = decisions.activation_bytes(asked, decoder.kernel, precision)
+    assert expected == pytest.approx(a_token, rel=1 / 6)
+
+
 def test_scores_held_by_a_kernel_count_as_memory():
-    """One row of keys a head: 2 layers x 2 heads x 16 keys x 4 bytes = 256."""
-    held = decisions.activation_bytes(config(), 64, "dense") - decisions.activation_bytes(config(), 64, "causal")
-    assert held == 256
+    """One row of keys a head: (2 layers + 1 that is going back) x 2 heads x 16 keys x 4 bytes = 384."""
+    dense, causal = (decisions.activation_bytes(config(), kernel, "fp32") for kernel in ("dense", "causal"))
+    assert dense - causal == 384
 
 
 def test_a_resume_as_it_began_has_nothing_to_remark():

@@ -35,6 +35,13 @@ def test_one_block_tells_nothing_of_the_spread():
     assert statistics.standard_error(np.array([256.0]), np.array([128])) is None
 
 
+def test_a_perplexity_past_the_largest_float_is_infinite():
+    """The largest is 1.798 x 10^308 = e^709.78."""
+    assert statistics.exp(709.0) == pytest.approx(8.2184e307, rel=1e-4)
+    assert statistics.exp(710.0) == math.inf
+    assert statistics.exp(-1000.0) == 0
+
+
 def pair(tmp_path, nats, base, document=None, count=None):
     """Two rows of the same blocks, at lengths 1024 and 512."""
     ours, theirs = made.arrays(nats, count, document), made.arrays(base, count, document)

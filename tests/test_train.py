@@ -255,3 +255,9 @@ def test_metrics_are_json_without_nan(data: dict):
     run = train.train(toys.config(data, steps=2))
     for line in (run.path / "metrics.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=lambda word: pytest.fail(word))
+
+
+@pytest.mark.parametrize(("valid", "said"), [(3.5, "perplexity 33.115"), (800.0, "perplexity inf")])
+def test_a_validation_past_all_perplexities_is_no_other_number(valid: float, said: str):
+    """e^3.5 = 33.115; e^800 is past the largest float."""
+    assert said in train._valid(State(valid=valid))

@@ -86,5 +86,7 @@ def say(text: str) -> None:
 
 def say_row(row: Row) -> None:
     """What was just measured."""
-    value = f"perplexity {row.perplexity:.3f}" if row.perplexity is not None else f"n/a: {row.reason}"
+    from posbench.statistics import exp
+
+    value = f"n/a: {row.reason}" if row.loss is None else f"perplexity {exp(row.loss):.3f}"
     say(f"{row.run} {row.protocol} at {row.length:,}: {value}")

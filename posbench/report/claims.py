@@ -15,7 +15,6 @@ it round. What no row answers is *not measured*, with the reason.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,13 +62,14 @@ class Claim:
         left, right = (entry.perplexity for entry in self.paper)
         return None if left is None or right is None else left / right
 
-    def holds(self, difference: float) -> bool:
-        """Whether `difference`, left less right in nats a token, is what the claim says."""
+    def holds(self, ratio: float) -> bool:
+        """Whether `ratio`, the left perplexity over the right, is what the claim says."""
+        above = 1 + self.margin
         if self.relation == "less":
-            return difference < 0
+            return ratio < 1
         if self.relation == "not-above":
-            return difference <= math.log1p(self.margin)
-        return abs(difference) <= math.log1p(self.margin)
+            return ratio <= above
+        return 1 / above <= ratio <= above
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Verdict:
         """seen | not seen | not measured"""
         if self.ratio is None:
             return "not measured"
-        return "seen" if self.claim.holds(math.log(self.ratio.value)) else "not seen"
+        return "seen" if self.claim.holds(self.ratio.value) else "not seen"
 
 
 def parse(entries: Iterable[Mapping[str, Any]]) -> list[Claim]:

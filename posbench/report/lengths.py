@@ -205,7 +205,7 @@ def _notes(part: Part) -> list[str]:
 
 
 def perplexity_text(value: float, error: float | None = None) -> str:
-    """Such as "43.40 ±0.52": two decimals, fewer when the number is large."""
+    """Such as "43.40 ±0.52": two decimals, fewer when the number is large; "inf" when no float holds it."""
     if value >= 1e7:
         return f"{value:.3g}"
     digits = 2 if value < 1000 else 1 if value < 1e5 else 0
@@ -214,6 +214,8 @@ def perplexity_text(value: float, error: float | None = None) -> str:
 
 def ratio_text(value: float, error: float | None = None) -> str:
     """Such as "0.977 ±0.004"."""
+    if value >= 1e7:
+        return f"{value:.3g}"
     return f"{value:.3f}" + ("" if error is None else f" ±{error:.3f}")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbench.records import Row, digest
-from posbench.statistics import difference
+from posbench.statistics import difference, exp
 
 SHARED = {
     "corpus_hash": "corpus",
@@ -70,12 +70,9 @@ class Line:
         return _mean([_number(row.loss) for row in rows], rows[0].standard_error) if rows else None
 
     def perplexity(self, length: int) -> Value | None:
-        """exp of the mean loss; the uncertainty carried over to first order."""
+        """exp of the mean loss."""
         loss = self.loss(length)
-        if loss is None:
-            return None
-        value = math.exp(loss.value)
-        return Value(value, None if loss.error is None else value * loss.error, loss.seeds)
+        return None if loss is None else _exp(loss)
 
     def bits_per_byte(self, length: int) -> float | None:
         values = [row.bits_per_byte for row in self.measured(length) if row.bits_per_byte is not None]
@@ -114,9 +111,7 @@ def ratio(line: Line, length: int, base: Line, base_length: int) -> Value | None
     error = None
     if line is base and row is not other and row.arrays_sha256 and other.arrays_sha256:
         error = difference(row, other).standard_error
-    mean = _mean([_number(row.loss) - _number(other.loss) for row, other in pairs], error)
-    value = math.exp(mean.value)
-    return Value(value, None if mean.error is None else value * mean.error, mean.seeds)
+    return _exp(_mean([_number(row.loss) - _number(other.loss) for row, other in pairs], error))
 
 
 def parts(rows: Iterable[Row]) -> list[Part]:
@@ -222,6 +217,13 @@ def _mean(values: Sequence[float], text_error: float | None) -> Value:
     if len(values) == 1:
         return Value(values[0], text_error, 1)
     return Value(stats.fmean(values), stats.stdev(values), len(values))
+
+
+def _exp(nats: Value) -> Value:
+    """exp of a value, its uncertainty carried over to first order; none of a value past the largest float."""
+    value = exp(nats.value)
+    error = None if nats.error is None or math.isinf(value) else value * nats.error
+    return Value(value, error, nats.seeds)
 
 
 def _number(value: float | None) -> float:

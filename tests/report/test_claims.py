@@ -50,6 +50,15 @@ def test_a_relation_is_seen_or_not_by_the_two_values(make, relation, left, expec
     assert verdict(make, left, 50.0, relation=relation) == expected
 
 
+def test_losses_far_apart_are_compared_all_the_same(make):
+    """e^800 times as much, and as little: neither ratio is a float."""
+    rows = [make("alibi", 256, 1.0, loss=801.0), make("alibi", 128, 1.0, loss=1.0)]
+    swapped = [make("alibi", 256, 1.0, loss=1.0), make("alibi", 128, 1.0, loss=801.0)]
+    found = [judge(parse([claim(relation="less")]), some)[0] for some in (rows, swapped)]
+    assert [one.text for one in found] == ["not seen", "seen"]
+    assert "inf" in render(claims_table(found))
+
+
 def test_no_verdict_says_supported(make):
     text = render(claims_table(judge(parse([claim()]), [make("alibi", 256, 40.0), make("alibi", 128, 50.0)])))
     assert "seen" in text

@@ -105,3 +105,14 @@ def test_large_perplexities_stay_readable():
     assert perplexity_text(12345.67, 8.9) == "12345.7 ±8.9"
     assert perplexity_text(1e9) == "1e+09"
     assert ratio_text(0.9771, 0.0042) == "0.977 ±0.004"
+
+
+def test_a_perplexity_that_no_float_holds_is_inf_and_its_ratio_too(make):
+    """e^800 over e^4 is past the largest float, e^709; e^30 = 1.07 x 10^13, over e^4 e^26 = 1.96 x 10^11."""
+    rows = [make("rope", 128, 1.0, loss=4.0), make("rope", 256, 1.0, loss=30.0), make("rope", 512, 1.0, loss=800.0)]
+    tables = length_tables(rows)
+    text = render(tables)
+    assert line_of(text, "rope")[3:6] == ["54.60 ±0.55*", "1.07e+13", "inf"]
+    assert line_of(text, "rope", 1)[3:6] == ["1.000*", "1.96e+11", "inf"]
+    assert [row["perplexity"] for row in json.loads(render(tables, "json"))[0]["rows"]][2] is None
+    assert ",inf,,inf,," in render(tables, "csv")
