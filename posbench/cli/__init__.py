@@ -3,7 +3,7 @@
     train.py                 one run, or a sweep through Hydra (bridge.py)
     eval.py                  runs at lengths
     read.py                  table, show, runs, encodings
-    data.py study.py generate.py doctor.py
+    data.py study.py generate.py doctor.py check.py
     completion.py groups.py  what <tab> and --help say of the configs
     options.py               options that several commands share
 
@@ -13,7 +13,6 @@ traceback is a fault of ours, unless POSBENCH_DEBUG=1 or HYDRA_FULL_ERROR=1 asks
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import warnings
@@ -23,15 +22,9 @@ from typing import Annotated, Any
 import typer
 
 import posbench
-from posbench.cli import bridge, data, doctor, eval, generate, groups, read, study, train
+from posbench.cli import bridge, check, data, doctor, eval, generate, groups, read, study, train
 from posbench.cli.options import say
-from posbench.errors import UserError
-
-ENVIRONMENT = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE),
-    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
-)
-"""Why the operating system may refuse a file, through no fault of posbench."""
+from posbench.errors import UserError, refused
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -54,6 +47,7 @@ app.command("show")(read.show_run)
 app.command("encodings")(read.encodings)
 app.add_typer(data.app, name="data")
 app.command("reproduce")(study.reproduce)
+app.command("check")(check.check)
 app.command("generate")(generate.generate)
 app.command("doctor")(doctor.doctor)
 
@@ -83,6 +77,8 @@ def run(words: Sequence[str]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         try:
+            if words[-1:] == ["--"]:  # more was meant, and without it train would begin with the defaults
+                raise UserError("Nothing follows '--'.", "Leave it out, or write settings after it.")
             status = app(args=list(words) or ["--help"], prog_name="posbench", standalone_mode=False) or 0
             sys.stdout.flush()
             if status == INTERRUPTED:
@@ -102,9 +98,10 @@ def run(words: Sequence[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return PIPE_CLOSED
         except OSError as error:
-            if error.errno not in ENVIRONMENT or bridge.debugging():
+            explained = refused(error)
+            if explained is None or bridge.debugging():
                 raise
-            say(f"error: {error.strerror}" + (f": {error.filename}" if error.filename else ""))
+            bridge.tell(explained, False)
             return 2
 
 

@@ -21,8 +21,9 @@ Shapes: B batch, T new tokens, Q queries of one block, S keys, H heads, D head w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,18 @@ class Encoding(nn.Module):
     cacheable: bool = True
     """True when keys once computed stay valid as later tokens come."""
 
+    length_sized: str = ""
+    """Why a stored tensor has the size of a length ("" : none has)."""
+
+    without_gradient: Mapping[str, str] = MappingProxyType({})
+    """Learned tensors that the first steps leave alone although all is well, each with the reason."""
+
+    neutral: Mapping[str, Any] = MappingProxyType({})
+    """Parameters at which it is another, simpler encoding; at its defaults it must differ from that."""
+
+    caveat: str = ""
+    """What a reader of its results must know at this training length, one sentence ("": nothing)."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
@@ -102,7 +115,7 @@ class Encoding(nn.Module):
         return {}
 
     def rotate(self, q: Tensor, k: Tensor, ctx: Any) -> tuple[Tensor, Tensor]:
-        """Queries and keys (B, H, T, D) before the scores; `ctx` is what `begin` gave."""
+        """Queries and keys (B, H, T, D) before the scores, in the dtype they came in; `ctx` is what `begin` gave."""
         return q, k
 
     def bias(self, distance: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ class Learned(Encoding):
 
     paper = "https://arxiv.org/abs/1706.03762"
     acts_on = "token vectors"
+    length_sized = "its table has a row for each position of the training length"
 
     def __init__(self, shape: Shape, length: int | None = None) -> None:
         """`length`: positions in the table; None: the training length."""

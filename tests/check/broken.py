@@ -1,0 +1,171 @@
+"""Small encodings, each with one fault that others have made: what the test of `posbench check` is tested with.
+
+Each is ALiBi's or RoPE's in all but its fault. `cacheable = False` where the fault would show in a cache as well.
+"""
+
+import torch
+
+from posbench.encodings.alibi import Alibi
+from posbench.encodings.angles import cos_sin, frequencies
+from posbench.encodings.base import Encoding
+from posbench.encodings.rope import Rope
+from posbench.encodings.wrapper import Inner, Wrapper
+
+
+class LeakingNorm(Rope):
+    """Divides the keys by their spread over the whole window, later keys among them."""
+
+    cacheable = False
+    shift_invariant = False  # the spread of turned keys
+
+    def rotate(self, q, k, ctx):
+        q, k = super().rotate(q, k, ctx)
+        return q, k / k.std(dim=2, keepdim=True, unbiased=False).clamp(min=1e-3) if k.shape[2] > 1 else k
+
+
+class BiasAfterSoftmax(Alibi):
+    """Adds its bias to the weights, and so takes a softmax over keys that the mask has yet to remove."""
+
+    cacheable = False
+
+    @property
+    def hooks(self):
+        return frozenset({"scores"})
+
+    def scores(self, s, q, k, q_pos, k_pos, state, rows):
+        return s.softmax(-1) + self.bias(q_pos[:, :, None] - k_pos[:, None, :]).transpose(0, 1)
+
+
+class RestartingKeys(Rope):
+    """Counts the positions of every pass from 0, the second part behind a cache too."""
+
+    def begin(self, positions, length):
+        return super().begin(positions - positions[:, :1], length)
+
+
+class HalfPositions(Rope):
+    """Forms its angles in the dtype of a buffer, which follows the model into 16 bits."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.register_buffer("steps", self.frequencies.float())
+
+    def begin(self, positions, length):
+        angles = positions[..., None].to(self.steps.dtype) * self.steps
+        return angles.cos()[:, None].float(), angles.sin()[:, None].float()
+
+    shift_invariant = False  # in float32 it is so only to 1e-3
+
+
+class KeptTable(Alibi):
+    """Stretches its bias by the longest input it has seen."""
+
+    longest = 1
+
+    def bias(self, distance):
+        self.longest = max(self.longest, int(distance.max()))
+        return super().bias(distance) * 100 / self.longest
+
+
+class IdleParameter(Alibi):
+    """Has a parameter that nothing uses."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.idle = torch.nn.Parameter(torch.ones(3))
+
+
+class BlindToOrder(Encoding):
+    """Scales all scores alike."""
+
+    acts_on = "scores"
+    shift_invariant = True
+
+    def scores(self, s, q, k, q_pos, k_pos, state, rows):
+        return 1.5 * s
+
+
+class MixedLayout(Rope):
+    """Turns halves of the head by the frequencies of neighbours (PAIR-1)."""
+
+    def begin(self, positions, length):
+        pairs = frequencies(self.shape.head_dim, 10_000.0)
+        cos, sin = cos_sin(positions, pairs.repeat_interleave(2))
+        return cos[:, None], sin[:, None]
+
+    def rotate(self, q, k, ctx):
+        cos, sin = ctx
+
+        def turn(x):
+            first, second = x.chunk(2, dim=-1)
+            return (x * cos + torch.cat([-second, first], dim=-1) * sin).to(x.dtype)
+
+        return turn(q), turn(k)
+
+
+class OddOff(Alibi):
+    """Leaves out the first key when their number is odd."""
+
+    cacheable = False
+
+    @property
+    def hooks(self):
+        return frozenset({"bias", "scores"})
+
+    def scores(self, s, q, k, q_pos, k_pos, state, rows):
+        return torch.cat([s[..., :1] - 5, s[..., 1:]], dim=-1) if s.shape[-1] % 2 else s
+
+
+class SquareTable(Alibi):
+    """Stores a mask of the training length."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.register_buffer("mask", torch.zeros(shape.train_length, shape.train_length))
+
+
+class Inert(Wrapper):
+    """Changes nothing of what it holds."""
+
+    def __init__(self, shape, inner: Inner):
+        super().__init__(shape, inner)
+
+
+class FromTheEnd(Encoding):
+    """Tells each token how far it is from the end of the window."""
+
+    acts_on = "token vectors"
+
+    def embed(self, x, positions):
+        left = positions.shape[-1] - 1 - (positions - positions[:, :1])
+        cos, _ = cos_sin(left, frequencies(2 * x.shape[-1], 10_000.0))
+        return x + cos
+
+
+class SilentEnd(Alibi):
+    """Says that it ends at its training length, and reads on."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.max_length = shape.train_length
+
+
+class InfiniteSlope(Alibi):
+    """A learned power of the distance, whose gradient at distance 0 is 0 x ln 0."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.power = torch.nn.Parameter(torch.ones(shape.heads))
+
+    def constrain(self):
+        with torch.no_grad():
+            self.power.clamp_(0.5, 1.0)
+
+    def bias(self, distance):
+        return -0.1 * (self.power.view(-1, *[1] * distance.ndim) * distance.float().log()).exp()
+
+
+BROKEN = (
+    LeakingNorm, BiasAfterSoftmax, RestartingKeys, HalfPositions, KeptTable, IdleParameter, BlindToOrder, MixedLayout,
+    OddOff, SquareTable, Inert, FromTheEnd, SilentEnd, InfiniteSlope,
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""`posbench check` over the catalogue, and over encodings with one known fault each.
+
+Both matrices are files, so that no property becomes "does not apply" unseen. A new encoding needs a line in
+catalogue.csv: `posbench check all --format csv` says what came.
+"""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from broken import BROKEN
+from tiny import FILES, described
+
+from posbench.check import check
+from posbench.check.properties import PROPERTIES
+from posbench.check.subject import Subject
+
+HERE = Path(__file__).parent
+
+
+def matrix(name: str) -> dict[str, dict[str, str]]:
+    with (HERE / name).open(newline="") as file:
+        return {row.pop("encoding"): row for row in csv.DictReader(file)}
+
+
+CATALOGUE, FAULTS = matrix("catalogue.csv"), matrix("broken.csv")
+
+
+def outcomes(subject: Subject) -> dict[str, str]:
+    verdicts = list(check(subject))
+    print("\n".join(f"{v.property}: {v.outcome}: {v.said}\n{v.trace}" for v in verdicts if v.outcome != "passed"))
+    return {v.property: v.outcome for v in verdicts}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_encoding_of_the_catalogue_keeps_every_property_that_applies(name):
+    found = outcomes(Subject(described(name)))
+    assert "failed" not in found.values()
+    assert found == CATALOGUE[name]
+
+
+def test_the_matrix_holds_what_there_is():
+    assert CATALOGUE.keys() == FILES.keys()
+    assert {key for row in CATALOGUE.values() for key in row} == set(PROPERTIES)
+
+
+@pytest.mark.parametrize("cls", BROKEN, ids=lambda cls: cls.__name__)
+def test_a_fault_is_found_by_the_property_it_breaks(cls):
+    own = {"inner": described("alibi")} if cls.__name__ == "Inert" else {}
+    torch.manual_seed(0)
+    found = outcomes(Subject({"name": cls.__name__, "class": f"{HERE / 'broken.py'}:{cls.__name__}", **own}))
+    assert found == FAULTS[cls.__name__]
+
+
+def test_every_property_is_broken_by_some_fault():
+    assert {key for row in FAULTS.values() for key, outcome in row.items() if outcome == "failed"} == set(PROPERTIES)
+
+
+def test_most_faults_break_one_property_alone():
+    """A bias after the softmax depends on how many keys a block holds as well; a distance from the end moves with every
+    token that a cache takes in; and a gradient of 0 x ln 0 is neither finite nor above 0."""
+    broken = {name: [key for key, outcome in row.items() if outcome == "failed"] for name, row in FAULTS.items()}
+    several = {name: keys for name, keys in broken.items() if len(keys) != 1}
+    assert several.keys() == {"BiasAfterSoftmax", "FromTheEnd", "InfiniteSlope"}
