@@ -27,7 +27,7 @@ class Verdict:
 def check(subject: Subject) -> Iterator[Verdict]:
     """The verdict on each property, as it is reached. Raises UserError for an encoding that cannot be built."""
     subject.encoding()
-    for name, holds in PROPERTIES.items():
+    for name in PROPERTIES:
         yield judge(subject, name)
 
 

@@ -28,11 +28,11 @@ LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 1025)
 FAR = 100_000
 
 
-class Failed(Exception):
+class Failed(Exception):  # noqa: N818 - an outcome, not an error
     """The property does not hold."""
 
 
-class DoesNotApply(Exception):
+class DoesNotApply(Exception):  # noqa: N818
     """The encoding says that it cannot have this property, or has nothing it is about."""
 
 
