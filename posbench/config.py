@@ -121,13 +121,15 @@ class Config:
     optim: Optim = field(default_factory=Optim)
     train: Train = field(default_factory=Train)
     eval: Eval = field(default_factory=Eval)
+    extension: dict[str, Any] = field(default_factory=dict)
+    """A change to a trained encoding for longer input; without a class: none."""
     seed: int = 1
     study: str | None = None
     device: str = "auto"
     """auto | cpu | cuda | cuda:N | mps"""
 
 
-GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval")
+GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval", "extension")
 
 # Settings that change how a run is carried out or looked at, never its weights.
 _INERT = {
@@ -446,7 +448,7 @@ def from_dict(stored: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 
     schema = OmegaConf.structured(Config)
-    missing = [group for group in GROUPS if group not in stored]
+    missing = [group for group in GROUPS if group not in stored and group != "extension"]  # that came later
     if missing:
         raise UserError(f"The stored config has no '{missing[0]}'.")
     try:

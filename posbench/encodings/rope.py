@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -56,6 +57,9 @@ class Rope(Encoding):
     acts_on = "queries and keys"
     shift_invariant = True
 
+    stretch: Callable[[int], tuple[Tensor, float]] | None = None
+    """What an extension has put in the place of the trained angles (see `angles`)."""
+
     def __init__(
         self,
         shape: Shape,
@@ -75,16 +79,22 @@ class Rope(Encoding):
             raise ValueError(f"base must be above 0, not {base}")
         self.layout = layout
         self.embed_scale = embed_scale
+        self.base = float(base)
         # Not a buffer: it is a function of the settings, and float64 whatever the dtype of the model.
         self.frequencies = frequencies(shape.head_dim, base)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         return x * self.shape.width**0.5 if self.embed_scale else x
 
+    def angles(self, length: int) -> tuple[Tensor, float]:
+        """Frequencies, float64 (D/2,), and a factor on cos and sin, with `length` keys in sight."""
+        return (self.frequencies, 1.0) if self.stretch is None else self.stretch(length)
+
     def begin(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Float32 cos and sin, (1 or B, 1, T, D/2) each."""
-        cos, sin = cos_sin(positions, self.frequencies)
-        return cos[:, None], sin[:, None]
+        turning, factor = self.angles(length)
+        cos, sin = cos_sin(positions, turning)
+        return factor * cos[:, None], factor * sin[:, None]
 
     def rotate(self, q: Tensor, k: Tensor, ctx: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         turn = LAYOUTS[self.layout]

@@ -1,0 +1,143 @@
+"""From a YAML's words to a class: how encodings and extensions are found, and what may be written beside `class`.
+
+class: posbench.encodings.rope.Rope      # importable
+class: /home/me/mine.py:Mine             # a file; in a YAML the path is relative to it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from posbench.errors import UserError, closest, no_setting, unknown
+
+T = TypeVar("T")
+
+
+def find_class(where: str, base: type[T], kind: str) -> type[T]:
+    """The subclass of `base` at "package.module.Class" or "path/mine.py:Mine"; `kind` is what to call one.
+
+    Raises UserError when it is not there.
+    """
+    file, colon, name = where.rpartition(":")
+    if colon:
+        module = _load(Path(file))
+    else:
+        dotted, _, name = where.rpartition(".")
+        module = _import(dotted, where)
+
+    def fits(value: object) -> bool:
+        return isinstance(value, type) and issubclass(value, base) and value is not base
+
+    found = getattr(module, name, None)
+    if found is None:
+        prefix = where.removesuffix(name)
+        raise unknown("class", where, [prefix + key for key, value in vars(module).items() if fits(value)])
+    if not fits(found):
+        raise UserError(
+            f"'{where}' is not an {kind}.", f"It must be a subclass of {base.__module__}.{base.__qualname__}."
+        )
+    return found
+
+
+def _import(dotted: str, where: str) -> types.ModuleType:
+    try:
+        return importlib.import_module(dotted)
+    except (ModuleNotFoundError, ValueError) as error:
+        # A module that is there but itself imports one that is not is the author's to read, with its traceback.
+        if isinstance(error, ModuleNotFoundError) and not f"{dotted}.".startswith(f"{error.name}."):
+            raise
+        raise UserError(
+            f"There is no class '{where}'.", "Write package.module.Class, or path/mine.py:Mine for a file."
+        ) from None
+
+
+def _load(file: Path) -> types.ModuleType:
+    """Run a user's file as a module of its own, under a name that no other file has."""
+    path = file.resolve()
+    if not path.is_file():
+        near = closest(path.name, [p.name for p in path.parent.glob("*.py")])
+        raise UserError(f"There is no file '{file}'.", f"Did you mean '{near}'?" if near else None)
+    return _run(path, path.read_bytes())
+
+
+@cache
+def _run(path: Path, content: bytes) -> types.ModuleType:
+    """The module of one file of one content: an encoding is built several times a training, its file run once.
+
+    What runs is `content`, never bytecode of an import: Python takes that for current when size and second agree.
+    """
+    name = f"{path.stem}_{hashlib.sha256(bytes(path) + content).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # annotations and dataclasses of the file are looked up there
+    exec(compile(content, path, "exec", dont_inherit=True), vars(module))
+    return module
+
+
+def signature(cls: type[Any]) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
+    """The parameters of a class, and the annotations of those that have one."""
+    return dict(inspect.signature(cls).parameters), typing.get_type_hints(cls.__init__)
+
+
+def check(
+    group: str, name: str, own: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
+) -> None:
+    """Hold the settings of `group`=`name` against the parameters of its class. Raises UserError for one that the class
+    does not have or does not get, and for a value of another kind."""
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for key, value in own.items():
+        if key not in parameters:
+            raise no_setting(f"{group}.{key}", dict.fromkeys(parameters))
+        if not fits(value, hints.get(key, Any)):
+            raise UserError(f"{group}.{key}={value} does not fit '{name}'.", f"It must be {words(hints[key])}.")
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in own:
+            raise UserError(f"The {group} '{name}' needs a value for '{key}'.", f"Write {group}.{key}=...")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value of a YAML may be given where `hint` is annotated; unusual annotations are left to the class."""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, part) for part in typing.get_args(hint))
+    if origin is typing.Literal:
+        return value in typing.get_args(hint)
+    if origin is list:
+        return isinstance(value, list) and all(fits(entry, typing.get_args(hint)[0]) for entry in value)
+    if origin is Callable:  # what makes the encoding that a wrapper holds: in the YAML its description
+        return isinstance(value, Mapping)
+    if hint in (bool, str, type(None)):
+        return isinstance(value, hint)
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
+    return True
+
+
+def words(hint: Any) -> str:
+    """An annotation as a reader would say it.
+
+    >>> from typing import Literal
+    >>> words(list[float] | Literal["search"])
+    'a list, each a number, or search'
+    """
+    origin = typing.get_origin(hint)
+    if origin is list:
+        return f"a list, each {words(typing.get_args(hint)[0])},"
+    if origin is Callable:
+        return "the name of an encoding"
+    if typing.get_args(hint):
+        return " or ".join(words(part) for part in typing.get_args(hint))
+    plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", type(None): "null"}
+    return plain.get(hint, str(hint))

@@ -1,0 +1,90 @@
+"""How an extension is found and applied: its YAML names its class, as that of an encoding does.
+
+    class: posbench.extensions.yarn.Yarn     # importable, or mine.py:Mine
+    factor: auto                             # how far it stretches, where that means anything to it
+
+The other keys of the YAML are the class's own parameters. The choice `none` names no class: no extension.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from posbench import classes, config
+from posbench.encodings.base import Encoding
+from posbench.errors import UserError, no_setting
+from posbench.extensions.base import Extension, Factor
+
+
+def build(extension: Mapping[str, Any]) -> Extension | None:
+    """The extension that a YAML describes; None for one that names no class.
+
+    Raises UserError for a class that cannot be found, a parameter it does not have, and a value it refuses.
+    """
+    name, own = _own(extension)
+    if "class" not in extension:
+        if own:
+            raise no_setting(f"extension.{next(iter(own))}", {})
+        return None
+    cls = find_class(str(extension["class"]))
+    parameters, hints = classes.signature(cls)
+    for key in own:
+        if key in cls.foreign:
+            raise UserError(f"The extension '{name}' has no setting '{key}'.", cls.foreign[key])
+    if cls.takes_factor:
+        parameters |= {"factor": inspect.Parameter("factor", inspect.Parameter.KEYWORD_ONLY, default="auto")}
+        hints |= {"factor": Factor}
+    classes.check("extension", name, own, parameters, hints)
+    try:
+        return cls(**{key: value for key, value in own.items() if key != "factor"})
+    except ValueError as error:
+        raise UserError(f"The extension '{name}' cannot be built: {error}.") from error
+
+
+def extend(extension: Mapping[str, Any], encoding: Encoding, label: str, trained_length: int, length: int) -> Encoding:
+    """The encoding under an extension, for inputs of `length`; itself without one. `label` names it in messages.
+
+    Raises UserError when the extension does not apply to it, with those that do.
+    """
+    built = applied(extension, encoding, label)
+    if built is None:
+        return encoding
+    try:
+        return built.extend(encoding, trained_length, length, extension.get("factor", "auto"))
+    except ValueError as error:
+        raise UserError(f"The extension '{extension['name']}' cannot extend {label}: {error}.") from error
+
+
+def applied(extension: Mapping[str, Any], encoding: Encoding, label: str) -> Extension | None:
+    """`build`, for this encoding: a UserError when the extension does not apply to it, with those that do."""
+    built = build(extension)
+    if built is not None and not built.applies_to(encoding):
+        raise UserError(
+            f"The extension '{extension['name']}' does not apply to {label}.",
+            f"extension: {', '.join(applicable(encoding))}",
+        )
+    return built
+
+
+def catalogue() -> list[tuple[str, dict[str, Any]]]:
+    """(name, YAML) of every extension that can be asked for, shipped and the user's own, by name."""
+    return [(name, config.load_group("extension", name)) for name in config.choices("extension")]
+
+
+def applicable(encoding: Encoding) -> list[str]:
+    """The names of the extensions that apply to an encoding, `none` among them."""
+    found = [(name, build(described)) for name, described in catalogue()]
+    return [name for name, one in found if one is None or one.applies_to(encoding)]
+
+
+def find_class(where: str) -> type[Extension]:
+    """The class at "package.module.Class" or "path/mine.py:Mine". Raises UserError when it is not there."""
+    return classes.find_class(where, Extension, "extension")
+
+
+def _own(extension: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of a described extension, for messages, and its settings."""
+    own = {key: value for key, value in extension.items() if key not in ("name", "class")}
+    return str(extension.get("name", "?")), own
