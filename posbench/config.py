@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,9 @@ _INERT = {
     "tokenizer": {"name", "note"},
 }
 
+_OWN = {"data": "files", "tokenizer": "file"}
+"""Kinds that are the user's own always, so that a run of theirs has a fingerprint."""
+
 
 # --- Composing -----------------------------------------------------------------------------------------------------
 
@@ -157,9 +160,7 @@ def register() -> None:
 def compose(overrides: Sequence[str] = ()) -> Config:
     """The checked config of a command line such as ["encoding=alibi", "seed=2"]; `UserError` for a bad one."""
     with _composed(overrides) as cfg:
-        config = from_hydra(cfg, cfg.hydra.runtime.choices, cfg.hydra.runtime.config_sources)
-    check(config)
-    return config
+        return from_hydra(cfg, cfg.hydra.runtime.choices, cfg.hydra.runtime.config_sources)
 
 
 def load_group(group: str, name: str) -> dict[str, Any]:
@@ -222,7 +223,7 @@ def _composed(overrides: Sequence[str]) -> Iterator[Any]:
 
 
 def from_hydra(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> Config:
-    """A composed DictConfig as plain typed data, each group with the name of its choice; call `check` next.
+    """A composed DictConfig as plain typed data, each group with the name of its choice, checked and settled.
 
     `chosen` and `sources` are Hydra's `runtime.choices` and `runtime.config_sources`: a class given as `mine.py:Mine`
     is looked for beside the YAML that names it. Raises `UserError` for a setting that does not exist.
@@ -247,7 +248,17 @@ def from_hydra(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> C
             if value.name not in (name, type(value).name):
                 raise UserError(f"{group}.name={value.name} has no effect.", f"Choose a {group} by {group}=NAME.")
             value.name = name
-    return config
+    check(config)
+    return settled(config)
+
+
+def settled(config: Config) -> Config:
+    """The config with the fingerprints of the text and the tokenizer that are the user's own: from now on it is of
+    these, whatever comes to lie at their paths. `UserError` when they cannot be read."""
+    from posbench.data import corpus, tokenizer
+
+    data, own = corpus.with_fingerprint(config.data), tokenizer.with_fingerprint(config.tokenizer)
+    return replace(config, data=data, tokenizer=own)
 
 
 def _refuse_dead_keys(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> None:
@@ -456,7 +467,9 @@ def from_dict(stored: Mapping[str, Any]) -> Config:
     except Exception as error:
         raise UserError("The stored config cannot be read.", str(explain(error) or error).splitlines()[0]) from error
     assert isinstance(config, Config)
-    for group, key in (("encoding", "class"), ("encoding", "name"), ("data", "name"), ("tokenizer", "name")):
+    needed = [("encoding", "class"), ("encoding", "name"), ("data", "name"), ("tokenizer", "name")]
+    needed += [(group, "fingerprint") for group, kind in _OWN.items() if getattr(config, group).get("kind") == kind]
+    for group, key in needed:
         if not isinstance(getattr(config, group).get(key), str):
             raise UserError(f"The stored config has no {group}.{key}.")
     return config
@@ -471,11 +484,12 @@ def label(encoding: Mapping[str, Any]) -> str:
 
 
 def identity(config: Config) -> dict[str, Any]:
-    """What decides the weights, in plain data: the name and hash of a run are made from it.
+    """What decides the weights, in plain data: the name and hash of a run are made from it. `config` is settled.
 
     A setting at its default is left out, so that a new setting renames no run. An encoding is its class and the
     parameters that differ from the defaults of its signature, and the SHA-256 of its source unless posbench ships it.
-    Of a corpus and a tokenizer null is the default, and `stream` of `data.attend`.
+    Of a corpus and a tokenizer null is the default, and `stream` of `data.attend`; where there is a fingerprint, it
+    stands for the paths. No file but an encoding's source is read.
     """
     found: dict[str, Any] = {"format": FORMAT, "seed": config.seed, "encoding": _encoding_identity(config.encoding)}
     for group in ("model", "optim", "train"):
@@ -483,11 +497,25 @@ def identity(config: Config) -> dict[str, Any]:
         changed = {key: entry for key, entry in asdict(value).items() if entry != getattr(type(value), key)}
         found[group] = {key: entry for key, entry in changed.items() if key not in _INERT[group]}
     for group in ("data", "tokenizer"):
-        given = {key: entry for key, entry in getattr(config, group).items() if entry is not None}
-        found[group] = {key: entry for key, entry in given.items() if key not in _INERT[group]}
+        settings = getattr(config, group)
+        assert settings.get("kind") != _OWN[group] or "fingerprint" in settings, "the config is not settled"
+        left_out = _INERT[group] | set(_places(group, settings) if "fingerprint" in settings else ())
+        given = {key: entry for key, entry in settings.items() if entry is not None}
+        found[group] = {key: entry for key, entry in given.items() if key not in left_out}
     if found["data"].get("attend") == "stream":
         del found["data"]["attend"]
     return found
+
+
+def _places(group: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The settings of a group that say where something lies."""
+    if group == "tokenizer":
+        from posbench.data.tokenizer import PLACES
+
+        return PLACES
+    from posbench.data.corpus import kind_of
+
+    return kind_of(settings).places
 
 
 def _encoding_identity(encoding: Mapping[str, Any]) -> dict[str, Any]:

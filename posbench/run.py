@@ -31,8 +31,8 @@ import filelock
 import yaml
 
 from posbench import files
-from posbench.config import FORMAT, Config, from_dict, hash8, identity, label, to_dict
-from posbench.errors import UserError, closest
+from posbench.config import FORMAT, Config, from_dict, hash8, identity, label, settled, to_dict
+from posbench.errors import UserError, closest, reason
 
 if TYPE_CHECKING:
     from posbench.data.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ def root() -> Path:
 def name(config: Config) -> str:
     """The name of a config's run: what a reader looks for, then the hash of all that decides its weights."""
     encoding = re.sub(r"[^A-Za-z0-9_.+]+", "-", label(config.encoding)).strip("-")
-    hashed = hash8(identity(config))
+    hashed = hash8(identity(settled(config)))
     return f"{encoding}-L{config.train.length}-{config.model.name}-s{config.seed}-{hashed}"
 
 
@@ -253,7 +253,14 @@ class Run:
             lock.release()
 
     def begin(self, config: Config, tokenizer: Tokenizer, record: Mapping[str, Any]) -> None:
-        """Write the record of step 0. run.json comes last: where it stands, all of it stands."""
+        """Write the record of step 0. run.json comes last: where it stands, all of it stands.
+
+        Raises UserError when there are weights without a record: nobody can say what they were trained on.
+        """
+        for file in (self.weights, self.checkpoint):
+            if file.exists() and not self.started:
+                raise UserError(f"There is {file}, but no run.json beside it that says what it is of.", _REMOVE)
+        config = settled(config)
         who = identity(config)
         tokenizer.save(self.path / "tokenizer.json")
         plain = to_dict(config)
@@ -266,7 +273,7 @@ class Run:
 
         Such a run is neither continued nor counted as done.
         """
-        stored, asked = self.config, identity(config)
+        stored, asked = self.config, identity(settled(config))
         if self.record["identity"] != asked or identity(stored) != asked:
             there, here = _flat(self.record["identity"]), _flat(asked)
             key = next((k for k in sorted({*there, *here}) if there.get(k) != here.get(k)), "its identity")

@@ -350,6 +350,70 @@ def test_a_hash_is_the_same_on_every_machine():
     assert named() == "166dd09c"
 
 
+def own_text(folder: Path, text: str = "some text", name: str = "text.txt") -> list[str]:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    return ["data=files", f"data.path='{folder / name}'", "tokenizer=bytes"]
+
+
+def test_a_users_text_names_a_run_by_its_content_not_by_its_path(tmp_path: Path):
+    first = named(*own_text(tmp_path / "a"))
+    assert named(*own_text(tmp_path / "b")) == named(*own_text(tmp_path / "b", name="other.txt")) == first
+    assert named(*own_text(tmp_path / "a", "Some text")) != first
+    assert named(*own_text(tmp_path / "a")) == first
+    words = own_text(tmp_path / "a")
+    assert named(*words, "data.holdout=10") != first
+    assert identity(compose(words))["data"] == {
+        "kind": "files", "field": "text", "holdout": 20, "fingerprint": compose(words).data["fingerprint"]
+    }  # fmt: skip
+
+
+def test_a_folder_in_place_of_a_hub_set_and_a_join_with_own_parts_are_named_by_content(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (mine / "data").mkdir()
+    (mine / "data" / "both.yaml").write_text("kind: join\nparts: [sotu, own]\n")
+    (mine / "data" / "own.yaml").write_text(f"kind: files\npath: {tmp_path / 'text'}\n")
+    for number in range(2):
+        (tmp_path / f"hub{number}").mkdir()
+        (tmp_path / f"hub{number}" / "train.parquet").write_bytes(b"1")
+    own_text(tmp_path / "text")
+    hub = [named("data=wikitext103", f"data.repo={tmp_path}/hub{number}") for number in range(2)]
+    both, alone = named("data=both"), named("data=own")
+    assert hub[0] == hub[1]
+    own_text(tmp_path / "text", "Some text")
+    (tmp_path / "hub0" / "train.parquet").write_bytes(b"2")
+    assert named("data=both") != both
+    assert named("data=own") != alone
+    assert named("data=wikitext103", f"data.repo={tmp_path}/hub0") != hub[0]
+
+
+@pytest.mark.parametrize("name", ["books", "sotu", "sotu_books", "wikitext103", "pg19", "fineweb_edu", "enwik8"])
+def test_what_a_yaml_pins_is_named_by_the_yaml(name: str):
+    assert "fingerprint" not in compose([f"data={name}"]).data
+
+
+def test_a_users_tokenizer_names_a_run_by_its_content_not_by_its_path(tmp_path: Path):
+    def of(folder: str, content: str) -> str:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "tokenizer.json").write_text(content)
+        return named("tokenizer=file", f"tokenizer.path={tmp_path / folder / 'tokenizer.json'}")
+
+    assert of("a", "{}") == of("b", "{}") != of("a", "{ }")
+    with pytest.raises(UserError, match=r"There is no file .*/tokeniser\.json\.\nDid you mean .*/tokenizer\.json"):
+        named("tokenizer=file", f"tokenizer.path={tmp_path}/a/tokeniser.json")
+
+
+def test_a_stored_config_of_a_users_text_needs_no_file_but_its_fingerprint(tmp_path: Path):
+    config = compose(own_text(tmp_path))
+    (tmp_path / "text.txt").unlink()
+    stored = json.loads(json.dumps(to_dict(config)))
+    assert identity(from_dict(stored)) == identity(config)
+    del stored["data"]["fingerprint"]
+    with pytest.raises(UserError, match=r"The stored config has no data\.fingerprint"):
+        from_dict(stored)
+
+
 def test_a_number_is_one_number_however_it_is_written():
     assert named("encoding.base=500000") == named("encoding.base=5e5") == named("encoding.base=500000.0") != named()
 

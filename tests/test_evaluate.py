@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from posbench.encodings.rope import Rope
 from posbench.errors import UserError
 from posbench.evaluate import Request
 from posbench.records import KINDS
-from posbench.run import Run
+from posbench.run import Run, directory
 
 
 @pytest.fixture(autouse=True)
@@ -472,6 +473,24 @@ def test_a_text_that_changed_since_the_training_is_refused(rope, text):
     (text / "002.txt").write_text("Another text altogether.")
     with pytest.raises(UserError, match="is not the one"):
         evaluate.evaluate(rope, asked(rope, []))
+
+
+def test_a_text_that_is_gone_is_missed_only_where_it_is_read(rope, text, tmp_path, monkeypatch):
+    """The run is read, named and evaluated on another text: its record knows what it was trained on."""
+    (row,) = evaluate.evaluate(rope, asked(rope, []))
+    shutil.rmtree(text)
+    run = Run(rope.path)
+    with monkeypatch.context() as offline:
+        offline.setattr("posbench.data.corpus.open_corpus", lambda data: pytest.fail("it looks for the text"))
+        assert run.config.data["fingerprint"] == run.record["corpus"]["fingerprint"] == row.corpus_hash
+        assert directory(run.config).name == run.name
+        assert run.model().encoding.hooks
+        assert records.read([run.path])[0].corpus_hash == row.corpus_hash
+    (tmp_path / "other.txt").write_text(made.document(50))
+    elsewhere = evaluate.requests(run, Eval(), on=str(tmp_path / "other.txt"))
+    assert evaluate.evaluate(run, elsewhere)[0].status == "ok"
+    with pytest.raises(UserError, match=rf"There is no file {text}"):
+        evaluate.evaluate(run, asked(run, []))
 
 
 def test_a_run_that_is_not_finished_is_refused(rope):

@@ -18,9 +18,9 @@ import toys
 
 from posbench import checkpoint, train
 from posbench import run as runs
-from posbench.config import Config, Optim
+from posbench.config import Config, Optim, settled
 from posbench.errors import UserError
-from posbench.run import Run
+from posbench.run import Run, directory
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +195,8 @@ def test_a_run_of_a_changed_text_is_neither_done_nor_continued(data: dict, tmp_p
     run = train.train(config)
     before = toys.sha(run.weights)
     toys.text(tmp_path / "text", seed=5)
+    copied = train.train(toys.config(toys.text(tmp_path / "copy"), steps=3))
+    assert copied.path == run.path
     with pytest.raises(UserError, match="was trained on ids with the digest"):
         train.train(config)
     assert toys.sha(run.weights) == before
@@ -202,6 +204,15 @@ def test_a_run_of_a_changed_text_is_neither_done_nor_continued(data: dict, tmp_p
 
 def test_a_damaged_checkpoint_is_named_and_kept(data: dict, monkeypatch: pytest.MonkeyPatch):
     config = toys.config(data, steps=6)
+def test_a_text_that_changes_after_its_run_was_named_is_refused(data: dict, tmp_path: Path):
+    """As in a study, whose runs are named before the first one starts."""
+    config = settled(toys.config(data, steps=3))
+    toys.text(tmp_path / "text", seed=5)
+    with pytest.raises(UserError, match=r"The text of 'files-train' is not the one this run is of: it has changed"):
+        train.train(config)
+    assert not directory(config).exists()
+
+
     run = killed_at(4, config, monkeypatch)
     run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:-10])
     before = {name: toys.sha(run.path / name) for name in ("checkpoint.safetensors", "status.json", "metrics.jsonl")}

@@ -18,12 +18,7 @@ from posbench.config import Config, Model, Train
 from posbench.errors import UserError
 from posbench.run import Run
 
-
-class OneFileTokenizer:
-    """All that `Run.begin` asks of a tokenizer."""
-
-    def save(self, path: Path) -> None:
-        path.write_text("{}")
+TOKENIZER = Tokenizer("bytes", {"kind": "bytes"})
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +30,8 @@ def config(encoding: str = "rope", seed: int = 1, **own) -> Config:
     return Config(
         encoding=tiny.described(encoding, **own),
         model=Model("toy", layers=1, width=16, heads=2, hidden=24),
-        data={"name": "sotu", "attend": "stream"},
-        tokenizer={"name": "bytes"},
+        data={"name": "sotu", "kind": "sotu", "attend": "stream"},
+        tokenizer={"name": "bytes", "kind": "bytes"},
         train=Train(length=8, tokens=64, batch_tokens=16),
         seed=seed,
     )

@@ -154,7 +154,7 @@ class _Task:
     def __call__(self, cfg: Any) -> None:
         from hydra.core.hydra_config import HydraConfig
 
-        from posbench.config import check, from_hydra
+        from posbench.config import from_hydra
         from posbench.errors import explain
 
         hydra = HydraConfig.get()
@@ -163,7 +163,6 @@ class _Task:
             say(f"[{hydra.job.num + 1}/{len(self.jobs)}] {shlex.join(words)}")
         try:
             config = from_hydra(cfg, hydra.runtime.choices, hydra.runtime.config_sources)
-            check(config)
             extra = ["--config-dir", self.folder] if self.folder else []
             self.work(config, shlex.join(["posbench", self.command, *words, *extra]))
         except Exception as error:

@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from fnmatch import fnmatchcase
 from itertools import chain, islice
-from typing import Any
+from typing import Any, ClassVar
 
 from posbench.errors import UserError, reason, unknown
+from posbench.search_path import config_dir
 
 FORMAT = 1
 """Raised whenever the same settings would give other text."""
@@ -42,6 +43,9 @@ class Document:
 class Corpus(ABC):
     """Documents with splits. A subclass is one kind; its fields are the keys its YAML may have."""
 
+    places: ClassVar[tuple[str, ...]] = ()
+    """Settings that say where a text of the user's own is; its content, not these, names a run."""
+
     name: str
 
     notice: str = field(default="", init=False)
@@ -50,6 +54,11 @@ class Corpus(ABC):
     @property
     def splits(self) -> tuple[str, ...]:
         return SPLITS
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the text is whatever lies at `places`, and is not pinned by settings."""
+        return False
 
     @property
     @abstractmethod
@@ -142,6 +151,8 @@ def kept(documents: Iterator[Document], max_documents: int | None, max_bytes: in
 class Join(Corpus):
     """Several corpora one after the other; each keeps its splits."""
 
+    places = ("parts",)
+
     parts: list[str]
     """Names of other YAMLs of the group `data`."""
 
@@ -149,6 +160,13 @@ class Join(Corpus):
         from posbench.config import load_group
 
         self._corpora = [open_corpus(load_group("data", part)) for part in self.parts]
+
+    @property
+    def is_own(self) -> bool:
+        shipped = config_dir() / "data"
+        return any(corpus.is_own for corpus in self._corpora) or any(
+            not (shipped / f"{part}.yaml").is_file() for part in self.parts
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -160,12 +178,8 @@ class Join(Corpus):
         self.notice = " ".join(corpus.notice for corpus in self._corpora if corpus.notice)
 
 
-def open_corpus(data: Mapping[str, Any]) -> Corpus:
-    """The corpus of a config: the keys of its YAML and its `name`.
-
-    `UserError` for an unknown kind or setting and, for files, for a path that is not there or not text. A package or
-    a hub set that is missing is noticed when its documents are read.
-    """
+def kind_of(data: Mapping[str, Any]) -> type[Corpus]:
+    """The class that a config's `kind` names; `UserError` for an unknown one."""
     from posbench.data import hub, local, packages
 
     kinds: dict[str, type[Corpus]] = {
@@ -175,17 +189,45 @@ def open_corpus(data: Mapping[str, Any]) -> Corpus:
     kind = str(data.get("kind"))
     if kind not in kinds:
         raise unknown("kind of corpus", kind, kinds)
+    return kinds[kind]
+
+
+def open_corpus(data: Mapping[str, Any]) -> Corpus:
+    """The corpus of a config: the keys of its YAML and its `name`.
+
+    `UserError` for an unknown kind or setting and, for files, for a path that is not there or not text, or whose text
+    is no longer that of `fingerprint`. A package or a hub set that is missing is noticed when its documents are read.
+    """
+    kind = kind_of(data)
     # `attend` is for the model: how text is laid out does not depend on who sees it.
-    allowed = {field.name: field for field in fields(kinds[kind]) if field.init}
-    settings = {key: value for key, value in data.items() if key not in ("kind", "note", "size", "attend")}
+    allowed = {field.name: field for field in fields(kind) if field.init}
+    other = ("kind", "note", "size", "attend", "fingerprint")
+    settings = {key: value for key, value in data.items() if key not in other}
     for key, value in settings.items():
         if key not in allowed:
             raise unknown(f"setting of data={data.get('name')}", key, allowed)
         settings[key] = _checked(key, value, str(allowed[key].type))
     for key, own in allowed.items():
         if key not in settings and own.default is MISSING:
-            raise UserError(f"data={data.get('name')} lacks the setting '{key}', which a corpus of kind {kind} needs.")
-    return kinds[kind](**settings)
+            lacks = f"lacks the setting '{key}', which a corpus of kind {data['kind']} needs."
+            raise UserError(f"data={data.get('name')} {lacks}")
+    corpus = kind(**settings)
+    if data.get("fingerprint") not in (None, corpus.fingerprint):
+        raise UserError(
+            f"The text of '{corpus.name}' is not the one this run is of: it has changed.",
+            "Bring the old text back, or train again on the text of today.",
+        )
+    return corpus
+
+
+def with_fingerprint(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's `data`, and the `fingerprint` of the user's own text, by which a run is named and known again when
+    the text is elsewhere or gone. As it was where settings pin the text or no text is given yet."""
+    if "fingerprint" not in data and any(data.get(place) for place in kind_of(data).places):
+        corpus = open_corpus(data)
+        if corpus.is_own:
+            return {**data, "fingerprint": corpus.fingerprint}
+    return dict(data)
 
 
 def _checked(key: str, value: Any, kind: str) -> Any:

@@ -40,6 +40,8 @@ PATIENCE = 8.0
 class Hub(Corpus):
     """A data set of the hub, or a folder laid out like one."""
 
+    places = ("repo", "revision")
+
     repo: str
     """owner/name, or a folder."""
     revision: str | None = None
@@ -60,6 +62,10 @@ class Hub(Corpus):
     def __post_init__(self) -> None:
         if not self._is_folder and self.revision is None:
             raise UserError(f"data={self.name} needs data.revision, the commit of {self.repo} to read.")
+
+    @property
+    def is_own(self) -> bool:
+        return self._is_folder
 
     @property
     def _is_folder(self) -> bool:

@@ -1,7 +1,7 @@
 """The user's own text: .txt, .jsonl and .parquet files, one file, a folder or a glob.
 
-Files are read in the order of their paths and streamed, so that a corpus need not fit in memory. Opening hashes them
-all: two texts never share tokens, whatever their names and dates (huggingface/datasets#2775).
+Files are read in the order of their paths and streamed, so that a corpus need not fit in memory. The fingerprint is of
+their bytes: two texts never share tokens, whatever their names and dates (huggingface/datasets#2775).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import codecs
 import glob
 import hashlib
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,8 @@ SUFFIXES = (".txt", ".jsonl", ".parquet")
 @dataclass(kw_only=True)
 class Files(Corpus):
     """Text files: a document is a .txt file, a line of a .jsonl file or a row of a .parquet file."""
+
+    places = ("path", *SPLITS)
 
     path: str | None = None
     """A file, folder or glob, shared out among the splits by document."""
@@ -61,9 +64,14 @@ class Files(Corpus):
     def splits(self) -> tuple[str, ...]:
         return SPLITS if "" in self._files else tuple(self._files)
 
+    @property
+    def is_own(self) -> bool:
+        return True
+
     @cached_property
     def fingerprint(self) -> str:
-        files = {split: [[name, digest_of(file)] for name, file in files] for split, files in self._files.items()}
+        # The suffix says how a file is read. Its name only put it in its place.
+        files = {split: [[file.suffix, digest_of(file)] for _, file in files] for split, files in self._files.items()}
         caps = {"max_documents": self.max_documents, "max_bytes": self.max_bytes}
         return fingerprint(kind="files", files=files, field=self.field, holdout=self.holdout, **caps)
 
@@ -116,8 +124,33 @@ def _is_text(below: Path) -> bool:
     return below.suffix in SUFFIXES and not any(part.startswith(".") for part in below.parts)
 
 
+_digests: dict[tuple[Path, int, int, int, int, int], str] = {}
+"""What this process has hashed, by all that changes when a file does."""
+
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which a further change to a file is sure to have another time: more than any clock's tick."""
+
+
 def digest_of(file: Path) -> str:
-    """SHA-256 (hex) of a file's bytes; `UserError` when it cannot be read or a text file is not UTF-8."""
+    """SHA-256 (hex) of a file's bytes; `UserError` when it cannot be read or a text file is not UTF-8.
+
+    A file is hashed once a process, and again when it may have changed since.
+    """
+    try:
+        now, found = time.time_ns(), file.stat()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {reason(error)}.") from error
+    times = found.st_mtime_ns, found.st_ctime_ns
+    state = (file, found.st_dev, found.st_ino, found.st_size, *times)
+    if state in _digests:
+        return _digests[state]
+    digest = _hash(file)
+    if now - max(times) > _SETTLED:
+        _digests[state] = digest
+    return digest
+
+
+def _hash(file: Path) -> str:
     hasher, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
     is_text = file.suffix in (".txt", ".jsonl")
     read = 0

@@ -8,6 +8,7 @@ library's object (huggingface/datasets#3847).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "file": {"path": None, "end": None},
 }
 """The settings of each kind, with their defaults."""
+
+PLACES = ("path",)
+"""Settings that say where a tokenizer of the user's own is; its content, not these, names a run."""
 
 LARGEST = 1 << 22
 """Ids of a BPE of ours: its trainer takes memory for all of them at once, and ends the process when there is none."""
@@ -254,7 +258,7 @@ def find_tokenizer(tokenizer: Mapping[str, Any], corpus: Corpus, root: Path | No
     if settings["kind"] == "bytes":
         return Tokenizer("bytes", {"kind": "bytes"})
     if settings["kind"] == "file":
-        return _from_file(settings["path"], settings["end"])
+        return _from_file(settings["path"], settings["end"], tokenizer.get("fingerprint"))
     size = settings["vocab_size"]
     if not isinstance(size, int) or size < 257:
         raise UserError(
@@ -275,7 +279,7 @@ def _settings(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
     kind = str(tokenizer.get("kind"))
     if kind not in KINDS:
         raise unknown("kind of tokenizer", kind, KINDS)
-    given = {key: value for key, value in tokenizer.items() if key not in ("name", "kind", "note")}
+    given = {key: value for key, value in tokenizer.items() if key not in ("name", "kind", "note", "fingerprint")}
     for key in given:
         if key not in KINDS[kind]:
             raise unknown(f"setting of tokenizer={tokenizer.get('name')}", key, KINDS[kind])
@@ -322,17 +326,32 @@ def _untrained(vocab_size: int) -> tuple[Any, dict[str, Any]]:
     return made, {"vocab_size": vocab_size - 1, "initial_alphabet": alphabet, "min_frequency": 2}
 
 
-def _from_file(path: str | None, end: str | None) -> Tokenizer:
+def with_fingerprint(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's `tokenizer`, and of one at a path the `fingerprint` of its bytes, by which a run is named."""
+    path = _settings(tokenizer).get(PLACES[0])
+    if path is None or "fingerprint" in tokenizer:
+        return dict(tokenizer)
+    return {**tokenizer, "fingerprint": hashlib.sha256(_content(Path(path).expanduser())).hexdigest()}
+
+
+def _content(file: Path) -> bytes:
+    try:
+        if file.is_file():
+            return file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {reason(error)}.") from error
+    near = closest(file.name, [other.name for other in file.parent.glob("*.json")])
+    raise UserError(f"There is no file {file}.", near and f"Did you mean {file.parent / near}?")
+
+
+def _from_file(path: str | None, end: str | None, known: str | None) -> Tokenizer:
+    """The tokenizer of a file, which must still have the fingerprint that is `known`."""
     if path is None:
         raise UserError("tokenizer=file needs tokenizer.path=FILE, a tokenizer.json.")
     file = Path(path).expanduser()
-    if not file.is_file():
-        near = closest(file.name, [other.name for other in file.parent.glob("*.json")])
-        raise UserError(f"There is no file {path}.", near and f"Did you mean {file.parent / near}?")
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
+    content = _content(file)
+    if known not in (None, hashlib.sha256(content).hexdigest()):
+        raise UserError(f"{path} is not the tokenizer this run is of: it has changed.", "Bring the old file back.")
     try:
         # Files often ask for texts to be cut or filled to a model's length.
         made = json.loads(content) | {"truncation": None, "padding": None}

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from texts import files_of, jsonl, shipped, splits_of, texts_of
 
+from posbench.data import local
 from posbench.data.corpus import cut_in_three, open_corpus
 from posbench.errors import UserError
 
@@ -118,12 +119,14 @@ def test_caps_keep_the_first_documents(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_is_of_the_content_and_the_settings(tmp_path: Path) -> None:
-    """DATA-2: another text, limit or rule is another corpus; another place or date is not."""
+    """DATA-2: another text, limit or rule is another corpus; another place, name or date is not."""
     data = files_of(tmp_path / "a", train="one", test="two")
     same = files_of(tmp_path / "b", train="one", test="two")
     os.utime(tmp_path / "b" / "train.txt", (0, 0))
     first = open_corpus(data).fingerprint
     assert first == open_corpus(same).fingerprint
+    (tmp_path / "b" / "train.txt").rename(tmp_path / "b" / "other name.txt")
+    assert first == open_corpus(same | {"train": str(tmp_path / "b" / "other name.txt")}).fingerprint
     others = [
         files_of(tmp_path / "c", train="One", test="two"),
         files_of(tmp_path / "d", train="two", test="one"),
@@ -132,6 +135,26 @@ def test_the_fingerprint_is_of_the_content_and_the_settings(tmp_path: Path) -> N
         data | {"holdout": 10},
     ]
     assert len({first, *(open_corpus(other).fingerprint for other in others)}) == 6
+
+
+def test_a_file_is_hashed_once_and_again_when_it_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same size and mtime as before: its ctime tells; and a file that changed just now is not remembered at all."""
+    file = tmp_path / "a.txt"
+    file.write_text("one")
+    hashed: list[Path] = []
+    monkeypatch.setattr(local, "_hash", lambda file: hashed.append(file) or file.read_text())
+    assert [local.digest_of(file) for _ in range(2)] == ["one", "one"]
+    assert len(hashed) == 2
+    monkeypatch.setattr(local, "_SETTLED", -1)
+    assert [local.digest_of(file) for _ in range(3)] == ["one"] * 3
+    assert len(hashed) == 3
+    times = file.stat()
+    while file.stat().st_ctime_ns == times.st_ctime_ns:  # a tick of the clock, some milliseconds
+        file.write_text("two")
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert local.digest_of(file) == "two"
 
 
 @pytest.mark.parametrize(
