@@ -190,20 +190,20 @@ def test_a_kill_between_the_weights_and_the_status_is_made_good(data: dict, monk
     assert run.done
 
 
-def test_a_run_of_a_changed_text_is_neither_done_nor_continued(data: dict, tmp_path: Path):
+def test_a_changed_text_is_another_run_and_a_copy_of_it_the_same(data: dict, tmp_path: Path):
+    """At the same paths and elsewhere: a run is named by what it was trained on."""
     config = toys.config(data, steps=3)
     run = train.train(config)
     before = toys.sha(run.weights)
-    toys.text(tmp_path / "text", seed=5)
     copied = train.train(toys.config(toys.text(tmp_path / "copy"), steps=3))
     assert copied.path == run.path
-    with pytest.raises(UserError, match="was trained on ids with the digest"):
-        train.train(config)
+    toys.text(tmp_path / "text", seed=5)
+    changed = train.train(config)
+    assert changed.path != run.path
+    assert changed.record["ids_digest"] != run.record["ids_digest"]
     assert toys.sha(run.weights) == before
 
 
-def test_a_damaged_checkpoint_is_named_and_kept(data: dict, monkeypatch: pytest.MonkeyPatch):
-    config = toys.config(data, steps=6)
 def test_a_text_that_changes_after_its_run_was_named_is_refused(data: dict, tmp_path: Path):
     """As in a study, whose runs are named before the first one starts."""
     config = settled(toys.config(data, steps=3))
@@ -213,6 +213,8 @@ def test_a_text_that_changes_after_its_run_was_named_is_refused(data: dict, tmp_
     assert not directory(config).exists()
 
 
+def test_a_damaged_checkpoint_is_named_and_kept(data: dict, monkeypatch: pytest.MonkeyPatch):
+    config = toys.config(data, steps=6)
     run = killed_at(4, config, monkeypatch)
     run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:-10])
     before = {name: toys.sha(run.path / name) for name in ("checkpoint.safetensors", "status.json", "metrics.jsonl")}
