@@ -261,9 +261,12 @@ def check_digest(texts: list[str], digest: str, what: str, hint: str) -> None:
 
 
 def quiet_datasets() -> Any:
-    """The `datasets` library without its progress bars and its log, which would stand between our own lines."""
+    """The `datasets` library without its progress bars and its log, which would stand between our own lines, and
+    without its count of loads, for which each local file would ask the network, for seconds where there is none.
+    """
     import datasets
 
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     return datasets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import http.server
@@ -19,11 +20,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from texts import shipped, splits_of
+import yaml
+from texts import jsonl, shipped, splits_of
 
 from posbench.data import hub
-from posbench.data.corpus import open_corpus
+from posbench.data.corpus import Document, open_corpus
+from posbench.data.tokens import prepare
 from posbench.errors import UserError
+from posbench.search_path import config_dir
 
 LINES = {
     "train": ["", " = One = \n", "", " Text . \n", " = = Part = = \n", "", " a = b = \n", " = Two = \n", ""],
@@ -32,18 +36,91 @@ LINES = {
 }
 
 
-def hub_folder(folder: Path) -> Path:
-    """A folder laid out as Salesforce/wikitext is: a README.md with two configs, parquet files by config and split."""
-    configs = {"wikitext-103-raw-v1": LINES, "wikitext-2-raw-v1": {"train": ["wrong"]}}
+Columns = dict[str, list[Any]]
+
+
+def laid_out(folder: Path, configs: dict[str, dict[str, tuple[str, Columns]]]) -> Path:
+    """A folder like a set of the hub: a README.md that gives each config's splits their files. {split: (path, rows)}"""
     readme = ["---", "configs:"]
     for config, splits in configs.items():
-        (folder / config).mkdir(parents=True)
         readme += [f"- config_name: {config}", "  data_files:"]
-        for split, lines in splits.items():
-            pq.write_table(pa.table({"text": lines}), folder / config / f"{split}-00000-of-00001.parquet")
-            readme += [f"  - split: {split}", f"    path: {config}/{split}-*"]
+        for split, (path, columns) in splits.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table(columns), file)
+            readme += [f"  - split: {split}", f"    path: {path.replace('00000-of-00001.parquet', '*')}"]
     (folder / "README.md").write_text("\n".join([*readme, "---", ""]))
     return folder
+
+
+def wikitext103(folder: Path) -> Path:
+    """As Salesforce/wikitext: a folder a config, rows that are lines."""
+    configs = {"wikitext-103-raw-v1": LINES, "wikitext-2-raw-v1": {"train": ["wrong"]}}
+    return laid_out(
+        folder,
+        {
+            config: {
+                split: (f"{config}/{split}-00000-of-00001.parquet", {"text": lines}) for split, lines in splits.items()
+            }
+            for config, splits in configs.items()
+        },
+    )
+
+
+def pg19(folder: Path) -> Path:
+    """As emozilla/pg19: one config, a row a book, two of them in train."""
+    books = {"train": ["Emma", "Ruth"], "validation": ["Silas"], "test": ["Lucile"]}
+    rows = {
+        split: {
+            "short_book_title": titles,
+            "publication_date": [1815] * len(titles),
+            "url": ["an address"] * len(titles),
+            "text": [f"{title}, a novel" for title in titles],
+        }
+        for split, titles in books.items()
+    }
+    files = {split: (f"data/{split}-00000-of-00001.parquet", columns) for split, columns in rows.items()}
+    return laid_out(folder, {"default": files})
+
+
+def fineweb_edu(folder: Path) -> Path:
+    """As HuggingFaceFW/fineweb-edu: samples beside the whole, each with a split train alone."""
+
+    def pages(numbers: range, word: str = "page") -> Columns:
+        return {
+            "text": [f"{word} {i}" for i in numbers],
+            "id": [f"<urn:{i}>" for i in numbers],
+            "dump": ["CC-MAIN-2013-20"] * len(numbers),
+            "score": [2.5] * len(numbers),
+        }
+
+    configs = {
+        "default": {"train": ("data/CC-MAIN-2013-20/train-00000-of-00001.parquet", pages(range(2), "wrong"))},
+        "sample-10BT": {"train": ("sample/10BT/000_00000.parquet", pages(range(101)))},
+    }
+    return laid_out(folder, configs)
+
+
+LAYOUTS = {"wikitext103": wikitext103, "pg19": pg19, "fineweb_edu": fineweb_edu}
+SPLITS = {
+    "wikitext103": {"train": ["One"], "validation": ["Valid"], "test": ["Test"]},
+    "pg19": {"train": ["Emma", "Ruth"], "validation": ["Silas"], "test": ["Lucile"]},
+    "fineweb_edu": {
+        "train": [f"<urn:{i}>" for i in range(2, 100)], "validation": ["<urn:1>"], "test": ["<urn:0>", "<urn:100>"],
+    },
+}  # fmt: skip
+"""Documents by split of the three, by hand; of FineWeb-Edu every hundredth page from 0 is test, from 1 validation."""
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any question to the network fails the test."""
+
+    def asked(*what: object, **how: object) -> None:
+        pytest.fail(f"it asks the network: {what}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", asked)
+    monkeypatch.setattr(socket.socket, "connect", asked)
 
 
 def test_articles_begin_at_level_1_headings_after_a_blank_line() -> None:
@@ -55,13 +132,26 @@ def test_articles_begin_at_level_1_headings_after_a_blank_line() -> None:
     assert list(hub.articles(LINES["test"])) == [("Test", " = Test = \n t \n")]
 
 
+def test_every_set_that_is_shipped_is_loaded_here() -> None:
+    """DATA-4: a YAML of a set from the network is held against its layout below, or served by a server further on."""
+    kinds = {file.stem: yaml.safe_load(file.read_text())["kind"] for file in (config_dir() / "data").glob("*.yaml")}
+    assert {name for name, kind in kinds.items() if kind == "hub"} == set(LAYOUTS) == set(SPLITS)
+    assert {name for name, kind in kinds.items() if kind == "url"} == {"enwik8"}
+
+
 @pytest.mark.slow
-def test_a_folder_laid_out_like_a_hub_set_is_read_as_one(tmp_path: Path) -> None:
-    """The loading code of wikitext103, its config picked by name and its splits by theirs."""
-    folder = hub_folder(tmp_path / "set")
-    corpus = open_corpus(shipped("data", "wikitext103", repo=str(folder)))
-    assert splits_of(corpus) == {"train": ["One"], "validation": ["Valid"], "test": ["Test"]}
-    before = corpus.fingerprint
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_folder_laid_out_like_a_hub_set_is_read_as_one(tmp_path: Path, name: str) -> None:
+    """DATA-4: with the YAML as it is shipped, its config picked by name, its splits and columns by theirs."""
+    corpus = open_corpus(shipped("data", name, repo=str(LAYOUTS[name](tmp_path / "set"))))
+    assert splits_of(corpus) == SPLITS[name]
+
+
+def test_a_folder_in_place_of_a_hub_set_has_the_fingerprint_of_its_content(tmp_path: Path) -> None:
+    folder = wikitext103(tmp_path / "set")
+    before = open_corpus(shipped("data", "wikitext103", repo=str(folder))).fingerprint
+    assert open_corpus(shipped("data", "wikitext103", repo=str(wikitext103(tmp_path / "copy")))).fingerprint == before
     pq.write_table(pa.table({"text": ["x"]}), folder / "wikitext-103-raw-v1" / "test-00000-of-00001.parquet")
     assert open_corpus(shipped("data", "wikitext103", repo=str(folder))).fingerprint != before
 
@@ -95,12 +185,56 @@ def test_a_set_of_the_hub_is_pinned() -> None:
 PREPARE = r"posbench data prepare {name} --out DIR[\s\S]*POSBENCH_DATA=DIR"
 
 
-@pytest.mark.parametrize("name", ["wikitext103", "pg19", "fineweb_edu"])
-def test_a_set_that_is_not_to_be_asked_for_says_how_to_prepare_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DATA-1, with the offline variables set: nothing is asked of the network."""
-    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("variable", ["HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_set_that_is_not_to_be_asked_for_says_how_to_prepare_it(
+    name: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DATA-1, with either offline variable set: nothing is asked of the network."""
+    if variable == "HF_DATASETS_OFFLINE":
+        monkeypatch.setenv(variable, "1")
+    else:  # read once, when the library is imported
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=f"'{name}' .*OFFLINE is set\n.*{PREPARE.format(name=name)}"):
         list(open_corpus(shipped("data", name)).labelled())
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", [*LAYOUTS, "enwik8"])
+def test_a_prepared_set_is_found_without_a_question(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DATA-1: what was prepared with a network is found under the same name without one, offline variables or not."""
+    data, text = shipped("data", name), [(split, Document(split, "text")) for split in ("train", "validation", "test")]
+    with monkeypatch.context() as online:
+        online.setattr(type(open_corpus(data)), "read", lambda self: iter(text))
+        made = prepare(data, shipped("tokenizer", "bytes"), root=tmp_path)
+    for value in ("0", "1"):
+        monkeypatch.setenv("HF_DATASETS_OFFLINE", value)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", value == "1")
+        assert prepare(data, shipped("tokenizer", "bytes"), root=tmp_path).path == made.path
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_text_of_ones_own_never_needs_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DATA-1: one file of each kind, read through `datasets`, with the offline variable and without."""
+    (tmp_path / "a.txt").write_text("a")
+    jsonl(tmp_path / "b.jsonl", {"text": "b"})
+    pq.write_table(pa.table({"text": ["c"]}), tmp_path / "c.parquet")
+    for value in ("0", "1"):
+        monkeypatch.setenv("HF_DATASETS_OFFLINE", value)
+        corpus = open_corpus(shipped("data", "files", test=str(tmp_path)))
+        assert [document.text for document in corpus.documents("test")] == ["a", "b", "c"]
+
+
+def test_a_full_disk_is_no_lack_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: hub.Hub, split: str) -> Iterator[tuple[str, str]]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "cache/part")
+        yield
+
+    monkeypatch.setattr(hub.Hub, "_asker", lambda self: lambda: None)
+    monkeypatch.setattr(hub.Hub, "_rows", full)
+    with pytest.raises(UserError, match=r"^The text of 'pg19' cannot be read: cache/part: No space left on device\.$"):
+        list(open_corpus(shipped("data", "pg19")).labelled())
 
 
 def test_an_address_that_refuses_says_how_to_prepare_it() -> None:
@@ -219,7 +353,7 @@ def test_a_set_is_streamed_from_a_hub(tmp_path: Path) -> None:
     A process of its own, since the hub's address is read once, at import.
     """
     data = shipped("data", "wikitext103")
-    arguments = [str(hub_folder(tmp_path / "set")), data["repo"], data["revision"], json.dumps(data)]
+    arguments = [str(wikitext103(tmp_path / "set")), data["repo"], data["revision"], json.dumps(data)]
     environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1"}
     command = [sys.executable, "-c", SERVER, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
