@@ -7,6 +7,7 @@ its traceback. `explain` turns what Hydra and OmegaConf raise for a mistyped com
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -31,7 +32,6 @@ def closest(word: str, choices: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
 def reason(error: BaseException) -> str:
     """The first line of what an error says, or its kind; of the operating system's the bare words.
 
@@ -42,6 +42,7 @@ def reason(error: BaseException) -> str:
     return str(text).splitlines()[0].rstrip(".")
 
 
+def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
     """The one way to say that a name does not exist.
 
     >>> print(unknown("encoding", "ropee", ["alibi", "rope"]))
@@ -52,6 +53,25 @@ def reason(error: BaseException) -> str:
     near = closest(word, names)
     question = f" Did you mean '{near}'?" if near else ""
     return UserError(f"There is no {kind} '{word}'.{question}", f"{kind}: {', '.join(names) or '(none)'}")
+
+
+ENVIRONMENT = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE),
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+)
+"""Why the operating system may refuse a file, through no fault of posbench."""
+
+
+def refused(error: BaseException) -> UserError | None:
+    """What the operating system refused, as a `UserError` with its file; None when it is no such thing.
+
+    >>> print(refused(OSError(errno.ENOSPC, "No space left on device", "runs/rope/model.safetensors")))
+    No space left on device: runs/rope/model.safetensors
+    """
+    if not isinstance(error, OSError) or error.errno not in ENVIRONMENT:
+        return None
+    file = error.filename2 or error.filename  # of a rename, what it was to become
+    return UserError(f"{error.strerror}: {file}" if file else f"{error.strerror}.")
 
 
 def explain(error: BaseException, words: Sequence[str] = ()) -> UserError | None:
