@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from posbench import files
-from posbench.errors import UserError
+from posbench.errors import UserError, reason
 from posbench.run import root
 
 if TYPE_CHECKING:
@@ -184,6 +184,8 @@ def load(path: Path) -> Row:
             raise UserError(f"{path} is a row of format {record['key']['format']}; this posbench reads {FORMAT}.")
         row = Row(**{name: value for kind in KINDS for name, value in record[kind].items()}, path=path)
         complete = checksum == _sha256(record) and path.stem == file_name(row)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not a row of posbench.") from error
     if not complete:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RECORD_KEYS: dict[str, set[str] | None] = {
     **dict.fromkeys(("hash", "format", "ids_digest", "steps")),
-    **dict.fromkeys(("identity", "config", "decisions"), set()),
+    **{key: set() for key in ("identity", "config", "decisions")},
     "corpus": {"name", "fingerprint"},
     "tokenizer": {"fingerprint", "vocab_size"},
 }
@@ -192,7 +192,7 @@ class Run:
         if not isinstance(status.get("state"), str) or not isinstance(status.get("step"), int):
             raise _damaged(file, "it names no state and step")
         for key, value in status.items():
-            if key in STATUS_NUMBERS and not (value is None or isinstance(value, int | float)):
+            if key in STATUS_NUMBERS and not (value is None or _is_number(value)):
                 raise _damaged(file, f"its {key} is no number")
         if status["state"] == "done" and not self.weights.is_file():
             raise UserError(f"{self.name} is marked done, but {self.weights} is missing.", _REMOVE)
@@ -271,7 +271,8 @@ class Run:
     def refuse_other(self, config: Config, ids_digest: str) -> None:
         """Raise UserError when what is stored here is not the run of `config` on the ids of `ids_digest`.
 
-        Such a run is neither continued nor counted as done.
+        Such a run is neither continued nor counted as done; nor is one that lost its tokenizer, since no finished run
+        could be evaluated without.
         """
         stored, asked = self.config, identity(settled(config))
         if self.record["identity"] != asked or identity(stored) != asked:
@@ -294,6 +295,7 @@ class Run:
 
     def fail(self, reason: str) -> None:
         """Mark the run failed at the step of its last checkpoint."""
+        self.tokenizer()
         self.write_status(**{**self.status(), "state": "failed", "reason": reason})
 
     def open_metrics(self, step: int) -> Metrics:
@@ -338,7 +340,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise UserError(f"{file.parent} holds no run: there is no {file.name} in it.") from error
     except (OSError, ValueError) as error:
-        raise _damaged(file, str(error)) from error
+        raise _damaged(file, reason(error)) from error
     if not isinstance(value, dict):
         raise _damaged(file, "it is no JSON object")
     return value
@@ -357,12 +359,14 @@ def _lines(file: Path) -> list[dict[str, Any]]:
         try:
             value = json.loads(line)
             lines.append({**value, "step": int(value["step"])})
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             if number > len(whole):
                 break
             raise _damaged(file, f"line {number} is no metric") from error
     return lines
 
+            if not (_is_number(value["step"]) and _is_number(value["loss" if "loss" in value else "valid"])):
+                raise ValueError(line)
 
 def _gone(status: Mapping[str, Any]) -> bool:
     """True when the process that wrote `status` ran on this machine and no longer does."""
@@ -371,6 +375,11 @@ def _gone(status: Mapping[str, Any]) -> bool:
     try:
         os.kill(int(status["pid"]), 0)
     except ProcessLookupError:
+def _is_number(value: Any) -> bool:
+    """Whether it is one that fits a table: JSON also has NaN, infinities and integers of any size."""
+    return isinstance(value, int | float) and abs(value) < 2**63
+
+
         return True
     except (PermissionError, KeyError, TypeError, OverflowError):
         pass

@@ -23,6 +23,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -204,10 +205,21 @@ def run(
     if plan.note:
         say(plan.note)
     texts: dict[str, tuple[Config, dict[evaluate.Request, None]]] = {}
+    said: set[str] = set()
+
+    def say_once(text: str) -> None:
+        said.add(text)
+        say(text)
+
+    def say_new(text: str) -> None:
+        """What a training says, but for what was said of its text before the first one."""
+        if text not in said:
+            say(text)
+
     for job in plan.jobs:
         # Before the first run: a corpus that cannot be had is one error, not one of every run.
         if (text := _text(job.config)) not in texts:
-            tokens.prepare(job.config.data, job.config.tokenizer, say=say)
+            tokens.prepare(job.config.data, job.config.tokenizer, say=say_once)
             texts[text] = (job.config, {})
 
     def measure(rows: Callable[[Callable[[Row], None]], list[Row]]) -> None:
@@ -225,7 +237,7 @@ def run(
     for number, job in enumerate(plan.jobs, start=1):
         say(f"[{number}/{len(plan.jobs)}] {job.run.name}")
         try:
-            trained = train(job.config, f"posbench train {shlex.join(job.overrides)}", say)
+            trained = train(job.config, f"posbench train {shlex.join(job.overrides)}", say_new)
             wanted = [request for eval in plan.evals for request in evaluate.requests(trained, eval)]
             texts[_text(job.config)][1].update(dict.fromkeys(wanted))
             measure(partial(evaluate.evaluate, trained, wanted, False, job.config.device))
@@ -249,7 +261,8 @@ def _text(config: Config) -> str:
 
 def _fail(outcome: Outcome, name: str, error: Exception, say: Callable[[str], None], run: Run | None = None) -> None:
     """Say it now, keep it for the summary, and put what the programmer needs into the run's log."""
-    outcome.failed[name] = str(error) or type(error).__name__
+    outcome.failed[name] = str(refused(error) or error) or type(error).__name__
     say(f"error: {name}: {outcome.failed[name]}")
     if run is not None and run.path.is_dir():
-        run.log("".join(traceback.format_exception(error)).rstrip())
+        with suppress(OSError):  # a log that cannot be written, say on a full disk, must not end the study
+            run.log("".join(traceback.format_exception(error)).rstrip())

@@ -15,6 +15,7 @@ import tiny
 from posbench import config as settings
 from posbench import run as runs
 from posbench.config import Config, Model, Train
+from posbench.data.tokenizer import Tokenizer
 from posbench.errors import UserError
 from posbench.run import Run
 
@@ -43,12 +44,12 @@ def begun(asked: Config, digest: str = "d" * 64) -> Run:
     record = {
         "ids_digest": digest,
         "corpus": {"name": "sotu", "fingerprint": "f"},
-        "tokenizer": {"fingerprint": "f", "vocab_size": 257},
+        "tokenizer": {"fingerprint": TOKENIZER.fingerprint, "vocab_size": 257},
         "steps": 4,
         "decisions": {},
     }
     with run.lock():
-        run.begin(asked, OneFileTokenizer(), record)
+        run.begin(asked, TOKENIZER, record)
     return Run(run.path)
 
 
@@ -141,7 +142,10 @@ def test_a_damaged_record_is_named(content: str):
     assert [found.name for found in runs.all_runs()] == [run.name]
 
 
-@pytest.mark.parametrize("content", ["", '{"state": "done"', '{"state": 3, "step": 1}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", '{"state": "done"', '{"state": 3, "step": 1}', f'{{"state": "done", "step": 4, "seconds": {10**400}}}'],
+)
 def test_a_damaged_status_is_named_and_no_run_counts_as_done_by_it(content: str):
     run = begun(config())
     (run.path / "status.json").write_text(content)
@@ -192,6 +196,25 @@ def test_a_run_of_another_text_is_refused():
         run.refuse_other(config(), "b" * 64)
 
 
+def test_a_run_that_lost_its_tokenizer_is_not_gone_on_with():
+    """It would be trained to the end, and then could not be evaluated."""
+    run = begun(config())
+    (run.path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer\.json cannot be read"):
+        run.refuse_other(config(), "d" * 64)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "model.safetensors"])
+def test_weights_without_a_record_are_not_written_over(name: str):
+    """Nobody can say what text they were trained on."""
+    run = begun(config())
+    (run.path / "run.json").unlink()
+    (run.path / name).write_bytes(b"weights")
+    with pytest.raises(UserError, match=f"{name}, but no run.json beside it"):
+        begun(config())
+    assert (run.path / name).read_bytes() == b"weights"
+
+
 def test_a_run_of_another_config_is_refused_and_the_first_difference_named():
     """It can only lie there by hand: the hash is in the name."""
     run = begun(config("rope", base=500000.0))
@@ -240,9 +263,11 @@ def test_metrics_lose_a_torn_last_line_and_what_lies_past_the_checkpoint():
 
 def test_a_damaged_line_of_metrics_is_named():
     run = begun(config())
-    (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 3}\n')
-    with pytest.raises(UserError, match="line 2 is no metric"):
-        run.metrics()
+    good = '{"step": 1, "loss": 5.0}\n'
+    for bad in ("nonsense", "[1]", '{"step": 2}', '{"step": 2, "loss": "5"}', '{"step": 2, "valid": NaN}'):
+        (run.path / "metrics.jsonl").write_text(f"{good}{bad}\n{good}")
+        with pytest.raises(UserError, match="line 2 is no metric"):
+            run.metrics()
 
 
 @pytest.mark.process

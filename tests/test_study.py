@@ -206,6 +206,37 @@ def test_fail_fast_stops_at_the_first_failure(tmp_path, fakes):
     assert len(outcome.failed) == 1
 
 
+def test_what_is_said_of_the_text_is_said_once(tmp_path, fakes, monkeypatch):
+    """Each training prepares its text again, and says so; what it says of itself is told."""
+
+    def prepare(data, tokenizer, say):
+        say("the text is ready")
+
+    def train(config, command, say):
+        prepare(None, None, say)
+        say("step 1")
+        return fakes.train(config, command, say)
+
+    monkeypatch.setattr(study.tokens, "prepare", prepare)
+    monkeypatch.setattr(study, "train", train)
+    said: list[str] = []
+    study.run(study.plan(study.load(write(tmp_path))), said.append)
+    assert (said.count("the text is ready"), said.count("step 1")) == (1, 3)
+
+
+def test_a_full_disk_is_one_line_and_a_log_that_cannot_be_written_ends_nothing(tmp_path, fakes, monkeypatch):
+    def full(*words):
+        raise OSError(28, "No space left on device", "checkpoint.safetensors")
+
+    monkeypatch.setattr(study, "train", full)
+    monkeypatch.setattr(Run, "log", full)
+    plan = study.plan(study.load(write(tmp_path)))
+    for job in plan.jobs:
+        job.run.path.mkdir(parents=True)
+    outcome = study.run(plan)
+    assert list(outcome.failed.values()) == ["No space left on device: checkpoint.safetensors"] * 3
+
+
 def test_a_text_that_cannot_be_had_is_one_error_before_the_first_run(tmp_path, fakes, monkeypatch):
     def refuse(data, tokenizer, say):
         raise UserError("no such text")

@@ -19,8 +19,8 @@ from typing import Any
 
 import typer
 
-from posbench.cli.options import say
-from posbench.errors import UserError
+from posbench.cli.options import say, settings
+from posbench.errors import UserError, refused
 from posbench.search_path import config_dir, extra_dir
 
 Work = Callable[[Any, str], None]
@@ -30,27 +30,28 @@ Work = Callable[[Any, str], None]
 def launch(
     work: Work,
     command: str,
-    words: Sequence[str],
+    words: Sequence[str] | None,
     *,
     multirun: bool = False,
+    fail_fast: bool = False,
     flags: Sequence[str] = (),
     folder: str | None = None,
 ) -> None:
     """Run `work` for the config of `words`, or with `multirun` for each of their combinations.
 
-    `flags` are Hydra's own (--cfg job, --info, ...), `folder` one more folder of configs. Raises `UserError` for a bad
-    command line, and `typer.Exit(1)` after a sweep in which a job failed.
+    With `fail_fast` no job is begun after one that failed. `flags` are Hydra's own (--cfg job, --info, ...), `folder`
+    is one more folder of configs. Raises `UserError` for a bad command line, and `typer.Exit(1)` after a sweep in which
+    a job failed.
     """
     import tempfile  # here, since `posbench --help` can do without it
 
-    # A carriage return comes with lines pasted or read from a file written on Windows.
-    words = [word.rstrip("\r\n") for word in words]
+    words = settings(words)
     for word in words:
-        if word.startswith("-"):  # behind "--"; Hydra would take it for an option of its own
-            raise UserError(f"'{word}' is no setting.", "Write options without '--' before them.")
+        if word.startswith("hydra.mode="):  # a sweep behind our back: unchecked, its failures not gathered
+            raise UserError(f"{word} has no effect.", "Write -m to run one job for each of a=1,2.")
     with extra_dir(folder):
         jobs = _checked_jobs(words) if multirun else []
-        task = _Task(work, command, jobs, folder)
+        task = _Task(work, command, jobs, fail_fast, folder)
         with tempfile.TemporaryDirectory(prefix="posbench-") as scratch:
             _hydra(task, [f"hydra.job.name={command}", f"hydra.sweep.dir='{scratch}'", *words], multirun, flags)
     task.finish()
@@ -144,10 +145,11 @@ def combinations(words: Sequence[str]) -> list[list[str]]:
 class _Task:
     """Hydra's task function: it keeps what goes wrong, so that Hydra neither stops the sweep nor prints over us."""
 
-    def __init__(self, work: Work, command: str, jobs: Sequence[str], folder: str | None) -> None:
-        self.work, self.command, self.jobs, self.folder = work, command, jobs, folder
+    def __init__(self, work: Work, command: str, jobs: Sequence[str], fail_fast: bool, folder: str | None) -> None:
+        self.work, self.command, self.jobs, self.fail_fast, self.folder = work, command, jobs, fail_fast, folder
         self.process, self.debugging = os.getpid(), debugging()
         self.errors: list[tuple[str, Exception]] = []
+        self.left_out = 0
         # hydra.main reads the name and module of a function.
         self.__name__, self.__qualname__ = command, command
 
@@ -157,12 +159,15 @@ class _Task:
         from posbench.config import from_hydra
         from posbench.errors import explain
 
+        if self.fail_fast and self.errors:  # Hydra itself stops for nothing less than the end of the process
+            self.left_out += 1
+            return
         hydra = HydraConfig.get()
         words = list(hydra.overrides.task)
         if len(self.jobs) > 1:
             say(f"[{hydra.job.num + 1}/{len(self.jobs)}] {shlex.join(words)}")
         try:
-            config = from_hydra(cfg, hydra.runtime.choices, hydra.runtime.config_sources)
+            config = from_hydra(cfg, hydra.runtime.choices, hydra.runtime.config_sources, words)
             extra = ["--config-dir", self.folder] if self.folder else []
             self.work(config, shlex.join(["posbench", self.command, *words, *extra]))
         except Exception as error:
@@ -179,14 +184,17 @@ class _Task:
             return
         if not self.jobs:
             raise self.errors[0][1]
-        say(f"{len(self.errors)} of {len(self.jobs)} jobs failed:")
+        left_out = f", {self.left_out} not begun" if self.left_out else ""
+        say(f"{len(self.errors)} of {len(self.jobs)} jobs failed{left_out}:")
         for job, error in self.errors:
             say(f"  {job}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         raise typer.Exit(1)
 
 
 def tell(error: Exception, debugging: bool) -> None:
-    """An error on stderr: one or two lines for a `UserError`, a traceback for a fault of ours and when debugging."""
+    """An error on stderr: one or two lines for a `UserError` and for what the operating system refuses, a traceback
+    for a fault of ours and when debugging."""
+    error = refused(error) or error
     if isinstance(error, UserError) and not debugging:
         say(f"error: {error}")
     else:

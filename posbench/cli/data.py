@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posbench.cli import completion
-from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, show
+from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, settings, show
 from posbench.errors import UserError
 from posbench.search_path import extra_dir
 
@@ -72,7 +72,7 @@ def prepare(
         from posbench.config import compose
         from posbench.data import tokens
 
-        config = compose([f"data={name}", *(word.rstrip("\r\n") for word in overrides or [])])
+        config = compose([f"data={name}", *settings(overrides)])
         if config.data["name"] != name:
             raise UserError(
                 f"data={config.data['name']} and {name} exclude each other.", "Prepare one after the other."

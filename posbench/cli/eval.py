@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posbench.cli import bridge, completion
-from posbench.cli.options import ConfigDirOption, DeviceOption, Format, FormatOption, LengthsOption, say, say_row, show
+from posbench.cli.options import (
+    ConfigDirOption,
+    DeviceOption,
+    Format,
+    FormatOption,
+    LengthsOption,
+    say,
+    say_row,
+    settings,
+    show,
+)
 from posbench.errors import UserError
 from posbench.search_path import extra_dir
 
@@ -64,34 +74,34 @@ def evaluate(
         "targets": targets,
         "split": split,
     }
-    # A path may hold a "=", and a line read from a file of Windows ends in a carriage return.
-    words = [word.rstrip("\r\n") for word in words or []]
+    words = settings(words)
+    # A path may hold a "=".
     names = [word for word in words if "=" not in word or Path(word).exists()]
     with extra_dir(config_dir):
         if on is not None:
             from posbench.config import corpus
 
             corpus(on, split or "test")
-        settings = [word for word in words if word not in names]
-        for word in settings:
+        overrides = [word for word in words if word not in names]
+        for word in overrides:
             if not word.startswith(("eval.", "eval=")):
                 raise UserError(
                     f"{word}: a run is evaluated as it was trained; only eval.* can be set.", "As in eval.block=16."
                 )
         for option, of in {"stride": "sliding", "block": "same-targets", "min_context": "same-targets"}.items():
-            if options[option] is not None and protocol != of and f"eval.protocol={of}" not in settings:
+            if options[option] is not None and protocol != of and f"eval.protocol={of}" not in overrides:
                 flag = option.replace("_", "-")
                 raise UserError(f"--{flag} has no effect here.", f"It belongs to --protocol {of}.")
-        settings += [f"eval.{key}={value}" for key, value in options.items() if value is not None]
-        _evaluate(names, settings, on, force, device, format)
+        overrides += [f"eval.{key}={value}" for key, value in options.items() if value is not None]
+        _evaluate(names, overrides, on, force, device, format)
 
 
-def _evaluate(names: list[str], settings: list[str], on: str | None, force: bool, device: str, form: Format) -> None:
+def _evaluate(names: list[str], overrides: list[str], on: str | None, force: bool, device: str, form: Format) -> None:
     from posbench import evaluate, run
     from posbench.config import compose
     from posbench.report.lengths import length_tables
 
-    eval = compose(settings).eval
+    eval = compose(overrides).eval
     failed: list[str] = []
     runs: list[Run] = []
     for one in [run.find(name) for name in names] or run.all_runs():

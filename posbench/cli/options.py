@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posbench.cli import completion
+from posbench.errors import UserError
 
 if TYPE_CHECKING:
     from posbench.records import Row
@@ -77,6 +78,15 @@ def show(tables: Table | Sequence[Table], form: Format) -> None:
     from posbench.report import tables as report
 
     report.show(tables, form.value)
+
+
+def settings(words: Sequence[str] | None) -> list[str]:
+    """Words of a command line that are no options. Raises `UserError` for an option that stands behind "--"."""
+    for word in words or []:
+        if word.startswith("-") and word != "-":
+            raise UserError(f"'{word}' is no setting.", "Write options without '--' before them.")
+    # A carriage return comes with lines pasted or read from a file written on Windows.
+    return [word.rstrip("\r\n") for word in words or []]
 
 
 def say(text: str) -> None:

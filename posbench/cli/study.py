@@ -15,6 +15,7 @@ STUDY = "train_short_test_long"
 def reproduce(
     full: Annotated[bool, typer.Option("--full", help="Train for one epoch or more.")] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Within a minute; the numbers mean nothing.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Begin no run after one that failed.")] = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Train short, test long: the whole comparison.
@@ -29,7 +30,7 @@ def reproduce(
     from posbench.progress import duration
 
     plan = study.plan(study.load(STUDY), "full" if full else "smoke" if smoke else "default")
-    outcome = study.run(plan, say, say_row)
+    outcome = study.run(plan, say, say_row, fail_fast)
     if outcome.rows:
         show(outcome.tables(), format)
     say(f"Took {duration(outcome.seconds)} at {outcome.matmul_rate:.0f} GF/s of float32 matmul.")

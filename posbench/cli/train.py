@@ -41,6 +41,9 @@ def train(
         ),
     ] = None,
     multirun: Annotated[bool, typer.Option("--multirun", "-m", help="One job for each of a=1,2 b=3,4: four.")] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="With -m: begin no job after one that failed.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what it would take: tokens, time, memory.")
     ] = False,
@@ -61,6 +64,8 @@ def train(
         raise UserError("--package and --resolve say how --cfg prints.", "Add --cfg job.")
     if sum((cfg is not None, info is not None, multirun)) > 1:
         raise UserError("Only one of --cfg, --info and -m can be given.")
+    if fail_fast and not multirun:
+        raise UserError("--fail-fast has no effect here.", "It belongs to -m.")
     flags = ["--cfg", cfg.value] if cfg else []
     flags += ["--package", package] if package else []
     flags += ["--resolve"] if resolve else []
@@ -71,9 +76,8 @@ def train(
 
         _show_plan(train.plan(config), format)
 
-    bridge.launch(
-        plan if dry_run else _train, "train", overrides or [], multirun=multirun, flags=flags, folder=config_dir
-    )
+    work = plan if dry_run else _train
+    bridge.launch(work, "train", overrides, multirun=multirun, fail_fast=fail_fast, flags=flags, folder=config_dir)
 
 
 def _train(config: Any, command: str) -> None:

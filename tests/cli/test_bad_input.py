@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from conftest import Posbench
 
-ENCODINGS = "encoding: alibi, learned, none, rope, shaw, sinusoidal, t5"
+from posbench.search_path import choices
+
+ENCODINGS = f"encoding: {', '.join(choices('encoding'))}"
 
 CASES = [
     # What Hydra alone says in 5 to 9 lines (misspelt words: CLI-2).
@@ -95,7 +97,17 @@ CASES = [
     ("train --cfg job -m", "Only one of --cfg, --info and -m can be given."),
     ("train --info foo", "Invalid value for '--info'"),
     ("train encoding=rope -- --dry-run", "'--dry-run' is no setting."),
-    ("train -- -m", "'-m' is no setting."),
+    # An option behind "--" is none to the parser: without a word it would be the default run, trained for an hour.
+    ("train -- -m", "'-m' is no setting.\nWrite options without '--' before them."),
+    ("train -m -- seed=1,2 --fail-fast", "'--fail-fast' is no setting."),
+    ("train --", "Nothing follows '--'."),
+    ("train -", "'-' is no setting."),
+    ("eval -- --force", "'--force' is no setting."),
+    ("data prepare sotu -- --out", "'--out' is no setting."),
+    ("reproduce -- --smoke", "Got unexpected extra argument(s) (--smoke)"),
+    ("reproduce --", "Nothing follows '--'."),
+    ("train hydra.mode=MULTIRUN seed=1,2", "hydra.mode=MULTIRUN has no effect.\nWrite -m to run one job for each"),
+    ("train --fail-fast", "--fail-fast has no effect here.\nIt belongs to -m."),
     ("train -m 'encoding=glob(x*)'", "makes no job."),
     ("train -m 'optim.lr=interval(0,1)'", "optim.lr=interval(0,1) gives no list of values."),
     ("train --cfg jobs", "Invalid value for '--cfg'"),

@@ -77,8 +77,8 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `reproduce` asked the study for; the study itself takes no time."""
     asked: dict[str, Any] = {"failed": {}}
 
-    def run(plan: Plan, say: Any, on_row: Any) -> Outcome:
-        asked["budget"] = plan.budget
+    def run(plan: Plan, say: Any, on_row: Any, fail_fast: bool) -> Outcome:
+        asked.update(budget=plan.budget, fail_fast=fail_fast)
         say("[1/7] none")
         one = row(arrays([256.0]))
         on_row(one)
@@ -104,6 +104,13 @@ def test_a_study_in_which_a_run_failed_prints_its_tables_and_ends_with_1(posbenc
     assert done.status == 1
     assert "Perplexity" in done.out
     assert done.err.endswith("1 of 9 failed:\n  t5-L128-nano-s1-12345678: out of memory\n")
+
+
+def test_a_study_can_be_asked_to_stop_at_a_failure(posbench: Posbench, outcome: dict[str, Any]):
+    posbench("reproduce --smoke")
+    assert outcome["fail_fast"] is False
+    posbench("reproduce --smoke --fail-fast")
+    assert outcome["fail_fast"] is True
 
 
 def test_the_study_that_is_reproduced_is_shipped():

