@@ -25,11 +25,15 @@ FILES = {file.stem: file for file in sorted((config_dir() / "encoding").glob("*.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "cable": [{"slopes": False}, {"kernelized": True}],
     "cope": [{"npos": 8}],
-    "dape": [{"inner": "fox"}],
+    "dape": [{"inner": "t5"}],
+    "fire": [{"shared": True, "threshold": 16}],
+    "kerple": [{"variant": "power"}],
     "prope": [{"layout": "interleaved", "p": 0.25}],
     "rope": [{"layout": "interleaved"}, {"embed_scale": True}],
     "shaw": [{"values": True}],
+    "xpos": [{"layout": "interleaved", "blockwise": False}],
     "ssmax": [{"inner": "alibi"}, {"inner": "shaw"}],
+    "wavelet": [{"scales": 2, "mother": "gaussian"}],
 }
 
 Case = tuple[str, dict[str, Any]]

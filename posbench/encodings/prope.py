@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
 
 import torch
 
@@ -31,6 +33,7 @@ class PRope(Rope):
     """
 
     paper = "https://arxiv.org/abs/2410.06205"
+    neutral: Mapping[str, Any] = MappingProxyType({"p": 1.0})
 
     def __init__(
         self,

@@ -14,9 +14,9 @@ from tiny import CASES, FILES, SHAPE, attention, decoder, described, encoding, i
 from posbench import encodings
 
 
-def no_mask(case, x, weights):
+def no_mask(case, layer, x, weights):
     """One layer of attention without a causal mask: (1, T, C) -> (1, T, C)."""
-    e = encoding(case).for_layer(0)
+    e = encoding(case).for_layer(layer)
     at = torch.arange(x.shape[1])[None]
     x = encoding(case).embed(x, at)
     q, k, v = ((x @ w).unflatten(2, (4, -1)).transpose(1, 2) for w in weights)
@@ -27,20 +27,23 @@ def no_mask(case, x, weights):
 
 @pytest.mark.parametrize("case", CASES)
 def test_plain_attention_is_permutation_equivariant_and_an_encoding_ends_that(case):
-    """Attention(PX) = P Attention(X) exactly when nothing tells order; an encoding that leaves it so does nothing."""
+    """Attention(PX) = P Attention(X) exactly when nothing tells order; an encoding that leaves it so in every layer does
+    nothing."""
     generator = torch.Generator().manual_seed(0)
     x, weights = torch.randn(1, 12, 32, generator=generator), torch.randn(3, 32, 32, generator=generator) * 32**-0.5
     order = torch.randperm(12, generator=generator)
-    moved, out = no_mask(case, x[:, order], weights), no_mask(case, x, weights)[:, order]
-    assert torch.allclose(moved, out, atol=1e-5) == (not encoding(case).hooks)
+    blind = [
+        torch.allclose(no_mask(case, i, x[:, order], weights), no_mask(case, i, x, weights)[:, order], atol=1e-5)
+        for i in range(SHAPE.layers)
+    ]
+    assert all(blind) == (not encoding(case).hooks)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_shift_invariance_it_claims_is_true(case):
     """All positions 100 further on: the same logits when it says so, others when it does not."""
     model, tokens = decoder(case), ids(24)
-    here = logits(model, tokens)
-    there = logits(model, tokens, positions=torch.arange(100, 124)[None])
+    here, there = (logits(model, tokens, positions=torch.arange(p, p + 24)[None]) for p in (0, 100))
     assert torch.allclose(here, there, atol=1e-4) == model.encoding.shift_invariant
 
 
@@ -55,12 +58,12 @@ def test_a_window_past_max_length_is_refused_and_one_up_to_it_is_not(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_stored_tensor_depends_on_a_length_unless_the_longest_window_does(case):
-    """Weights trained at 64 load at 128, strictly; what is refused longer windows (learned) is the exception."""
+def test_no_stored_tensor_depends_on_a_length_unless_it_says_so(case):
+    """Weights trained at 64 load at 128, strictly; a table of positions (learned) is the exception."""
     stored = [
         {n: t.shape for n, t in encoding(case, replace(SHAPE, train_length=L)).state_dict().items()} for L in (64, 128)
     ]
-    assert (stored[0] == stored[1]) == (encoding(case).max_length is None)
+    assert (stored[0] == stored[1]) == (not encoding(case).length_sized)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -93,9 +96,11 @@ def test_two_models_in_one_process_do_not_share_anything(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_positions_are_read_anew_at_every_pass(case):
-    """Same length at offsets 0 and 7, in turn and back: an encoding that tells absolute order tells the difference."""
+    """Same length at offsets 0 and 107, in turn and back: an encoding that tells absolute order tells the difference.
+
+    One may count from a threshold on (fire), so the second offset is not among the first positions."""
     model, tokens = decoder(case), ids(10)
-    at = [logits(model, tokens, positions=torch.arange(p, p + 10)[None]) for p in (0, 7, 0)]
+    at = [logits(model, tokens, positions=torch.arange(p, p + 10)[None]) for p in (0, 107, 0)]
     assert torch.equal(at[0], at[2])
     assert torch.allclose(at[0], at[1], atol=1e-4) == model.encoding.shift_invariant
 
