@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 import posbench
-from posbench import checkpoint, head, model, optim, system
+from posbench import checkpoint, head, initial, model, optim, system
 from posbench.checkpoint import State
-from posbench.config import Config, check
+from posbench.config import Config, check, label
 from posbench.data import tokens, windows
 from posbench.data.tokens import Prepared, Stream
 from posbench.decisions import Decisions, activation_bytes, decide, obey, refuse_oversized
@@ -60,10 +60,12 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
     """
     check(config)
     device = system.device(config.device)
-    prepared = tokens.prepare(config.data, config.tokenizer, say=say)
+    prepared = tokens.prepare(config.data, initial.tokenizer(config), say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
     refuse_oversized(config, prepared.tokenizer.vocab_size)
-    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device)
+    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end)
+    initial.take_over(config, decoder)
+    decoder.to(device)
     run = Run(directory(config))
     with run.lock():
         if run.started:
@@ -86,6 +88,8 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
                 config, prepared.tokenizer, _record(config, prepared, batches.stream, decoder, decisions, command)
             )
             remarks = [_outline(config, prepared, batches.stream, decoder), "; ".join(decisions.explained())]
+            if caveat := decoder.encoding.caveat:
+                remarks.append(f"{label(config.encoding)} at L = {config.train.length:,}: {caveat}")
         for remark in remarks:
             tell(remark)
 
@@ -297,7 +301,7 @@ def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
     """
     check(config)
     device = system.device(config.device)
-    prepared = tokens.prepare(config.data, config.tokenizer, say=say)
+    prepared = tokens.prepare(config.data, initial.tokenizer(config), say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
     refuse_oversized(config, prepared.tokenizer.vocab_size)
     decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device).train()
@@ -350,6 +354,7 @@ def _record(
         "parameters": parameters(decoder),
         "steps": _steps(config),
         "decisions": asdict(decisions),
+        "caveat": decoder.encoding.caveat,
         "command": command,
         "versions": {"posbench": posbench.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "commit": system.commit(),
@@ -376,6 +381,7 @@ def _outline(config: Config, prepared: Prepared, stream: Stream, decoder: Decode
     return (
         f"{directory(config).name}: parameters {places}; {steps:,} steps of {config.train.batch_tokens:,} tokens, "
         f"{read:,} in all: {read / stream.targets:.2f} epochs of {prepared.corpus}"
+        + (f"; from the weights of {config.init_from['name']}" if config.init_from else "")
     )
 
 

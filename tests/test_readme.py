@@ -40,6 +40,7 @@ SMALLEST = {
     "posbench eval rope-L512 --lengths 512,4096 --on books": "--targets 4096",
     "posbench table": "",
     "posbench table --format csv": "",
+    "posbench table rope-L512 --by-position": "",
     "posbench runs": "",
     "posbench show rope-L512": "",
     'posbench generate rope-L512 "My fellow citizens"': "--tokens 5",

@@ -29,13 +29,20 @@ CURVE = 12
 """Lines of a loss curve."""
 
 
-def table(runs: RunsArgument = None, format: FormatOption = Format.table) -> None:
+def table(
+    runs: RunsArgument = None,
+    by_position: Annotated[
+        bool, typer.Option("--by-position", help="Loss by the number of tokens that a target sees instead.")
+    ] = False,
+    format: FormatOption = Format.table,
+) -> None:
     """Encodings by lengths, from the rows there are.
 
     RUN is a run, a folder of runs, or a file of one row; none: everything there is.
     """
     from posbench import records, run
     from posbench.report.lengths import length_tables
+    from posbench.report.positions import position_tables
 
     rows = records.read(None if not runs else [_rows_at(word) for word in runs])
     if not rows:
@@ -43,7 +50,7 @@ def table(runs: RunsArgument = None, format: FormatOption = Format.table) -> Non
             f"There are no rows in {', '.join(runs) if runs else run.root()}.",
             "Measure some: posbench eval --lengths 512,1024,4096",
         )
-    show(length_tables(rows), format)
+    show(position_tables(rows) if by_position else length_tables(rows), format)
 
 
 def _rows_at(word: str) -> Any:
@@ -199,6 +206,7 @@ def _facts(entry: dict[str, Any], shape: Shape) -> dict[str, Any]:
         "shift_invariant": encoding.shift_invariant,
         "cacheable": encoding.cacheable,
         "paper": encoding.paper or None,
+        "caveat": encoding.caveat,
     }
 
 
@@ -208,9 +216,10 @@ def _page(name: str, entry: dict[str, Any], shape: Shape, title: str, form: Form
 
     own = {f"encoding.{key}": value for key, value in entry.items() if key not in ("name", "class")}
     facts = {"class": entry["class"]} | own | _facts(entry, shape)
+    caveat = facts.pop("caveat")
     columns = [Column("what", "what", right=False), Column("value", "value", right=False)]
     doc = inspect.getdoc(find_class(entry["class"])) or ""
     if form is Format.table:
         print(doc + "\n")
-    notes = [] if form is Format.table else [doc]
+    notes = [text for text in ("" if form is Format.table else doc, caveat) if text]
     show(table(title, columns, [{"what": key, "value": value} for key, value in facts.items()], notes), form)

@@ -57,6 +57,7 @@ class T5(Encoding):
             raise ValueError(f"max_distance must be above buckets / 2 = {buckets // 2}, not {max_distance}")
         self.starts = bucket_starts(buckets, max_distance)
         self.table = nn.Parameter(torch.zeros(buckets, shape.heads))
+        self.caveat = self._untrained(shape.train_length)
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Bucket numbers (int64) of distances >= 0, same shape."""
@@ -67,6 +68,14 @@ class T5(Encoding):
     def trained_buckets(self, length: int) -> int:
         """How many buckets, counted from the first, windows of `length` ever use."""
         return int(self.bucket(torch.tensor(length - 1))) + 1
+
+    def _untrained(self, length: int) -> str:
+        """Which buckets windows of `length` leave at their initial zero, a sentence; "" for none."""
+        first, last = self.trained_buckets(length), len(self.table) - 1
+        if first > last:
+            return ""
+        which = f"bucket {last} is" if first == last else f"buckets {first}-{last} are"
+        return f"{which} never trained, since no distance is that long, and act in longer windows with a bias of zero."
 
     def bias(self, distance: Tensor) -> Tensor:
         return F.embedding(self.bucket(distance), self.table.float()).movedim(-1, 0)

@@ -35,6 +35,7 @@ class Wrapper(Encoding):
         self.max_length = self.inner.max_length
         self.shift_invariant = self.inner.shift_invariant
         self.cacheable = self.inner.cacheable
+        self.caveat = self.inner.caveat
 
     def around(self, inner: Encoding) -> Self:
         """The same wrapper, its own parameters shared, around another encoding."""

@@ -5,18 +5,25 @@ One table a part: perplexity, its ratio to the value at the training length, bit
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from posbench.errors import UserError
 from posbench.records import Row
 from posbench.report.parts import SHARED, Line, Part, parts, shape_text
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
+from posbench.run import Run
 
 
 def length_tables(rows: Iterable[Row]) -> list[Table]:
-    """One table a part; when there are several, each says which it is and the first why."""
+    """One table a part."""
     found = parts(rows)
-    tables = [_table(part) for part in found]
+    return numbered([_table(part) for part in found], found)
+
+
+def numbered(tables: list[Table], found: Sequence[Part]) -> list[Table]:
+    """The tables of parts; when there are several, each says which it is and the first why."""
     if len(tables) > 1:
         for number, one in enumerate(tables, start=1):
             one.title = f"Part {number} of {len(tables)}, {one.title}"
@@ -60,7 +67,7 @@ def _table(part: Part) -> Table:
     if any(record["gain_bits_per_byte"] is not None for record in records.values()):
         title = "Bits per byte gained over `none` at the same length, trained alike"
         sections.append(section(title, part.lines, _gain_text))
-    return Table(_title(part), columns, sections, [*_notes(part), *reasons.notes()], list(records.values()))
+    return Table(part_title(part), columns, sections, [*_notes(part), *reasons.notes()], list(records.values()))
 
 
 def _record(line: Line, length: int, none: Line | None) -> dict[str, Any]:
@@ -164,7 +171,8 @@ def _gain_text(line: Line, record: dict[str, Any]) -> str:
     return "" if gain is None else f"{round(gain, 3) + 0.0:+.3f}"
 
 
-def _title(part: Part) -> str:
+def part_title(part: Part) -> str:
+    """How and on what a part was measured."""
     row, shared = part.one, part.shared
     settings = {"stride": shared["stride"], "block": shared["block"], "minimal context": shared["min_context"]}
     how = "".join(f", {name} {value}" for name, value in settings.items() if value is not None)
@@ -192,6 +200,7 @@ def _notes(part: Part) -> list[str]:
         notes.append(
             f"{measured[0].targets:,} targets of {documents} document{'s' * (documents != 1)} at every length."
         )
+    notes.append("One end token begins the text and is not scored; no window has a prefix of its own.")
     if part.shared["protocol"] == "nonoverlapping" and len(part.lengths) > 1:
         notes.append(
             "Longer windows leave fewer targets early in a window, so perplexity falls with the length for any model; "
@@ -199,9 +208,22 @@ def _notes(part: Part) -> list[str]:
         )
     if any(line.undertrained for line in part.lines):
         notes.append("† undertrained: at L not below the bigram.")
+    notes += [
+        f"{line.label} at L = {line.train_length:,}: {caveat}" for line in part.lines if (caveat := _caveat(line))
+    ]
     if part.references:
         notes.append("unigram, bigram: counted on the training split, no model.")
     return notes
+
+
+def _caveat(line: Line) -> str | None:
+    """What the record of a run says of its encoding at that training length; rows away from their run say nothing."""
+    path = line.one.path
+    if path is None:
+        return None
+    with contextlib.suppress(UserError):
+        return Run(path.parents[1]).record.get("caveat")
+    return None
 
 
 def perplexity_text(value: float, error: float | None = None) -> str:

@@ -31,7 +31,7 @@ COMMANDS = {
     "reproduce": ["--fail-fast", "--format/-f", "--full", "--help/-h", "--smoke"],
     "runs": ["--format/-f", "--help/-h"],
     "show": ["RUN", "--format/-f", "--help/-h"],
-    "table": ["RUNS...", "--format/-f", "--help/-h"],
+    "table": ["RUNS...", "--by-position", "--format/-f", "--help/-h"],
     "train": [
         "OVERRIDES...", "--cfg/-c", "--config-dir", "--dry-run", "--fail-fast", "--format/-f", "--help/-h",
         "--info/-i", "--multirun/-m", "--package/-p", "--resolve",

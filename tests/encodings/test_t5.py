@@ -77,6 +77,21 @@ def test_short_training_lengths_leave_buckets_untrained(length, trained):
     assert (t5.table.grad.abs().sum(1) > 0).sum() == trained
 
 
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [(64, "buckets 27-31 are never trained"), (113, "bucket 31 is never trained"), (114, ""), (128, "")],
+)
+def test_t5_says_which_buckets_its_training_length_never_reaches(length, said):
+    caveat = T5(Shape(layers=2, width=32, heads=4, train_length=length)).caveat
+    assert caveat.startswith(said)
+    assert bool(caveat) == bool(said)
+
+
+@pytest.mark.parametrize("name", ["none", "sinusoidal", "learned", "rope", "alibi", "shaw"])
+def test_encodings_that_leave_nothing_untrained_say_nothing(name):
+    assert encodings.build(described(name), Shape(layers=2, width=32, heads=4, train_length=64)).caveat == ""
+
+
 def test_impossible_buckets_are_refused():
     with pytest.raises(ValueError, match="even number from 2 on, not 7"):
         T5(SHAPE, buckets=7)

@@ -116,3 +116,27 @@ def test_a_perplexity_that_no_float_holds_is_inf_and_its_ratio_too(make):
     assert line_of(text, "rope", 1)[3:6] == ["1.000*", "1.96e+11", "inf"]
     assert [row["perplexity"] for row in json.loads(render(tables, "json"))[0]["rows"]][2] is None
     assert ",inf,,inf,," in render(tables, "csv")
+
+
+RECORD = dict.fromkeys(("hash", "format", "ids_digest", "steps")) | {
+    **{key: {} for key in ("identity", "config", "decisions")},
+    "corpus": {"name": "sotu", "fingerprint": ""},
+    "tokenizer": {"fingerprint": "", "vocab_size": 2048},
+}
+
+
+def test_what_the_record_of_a_run_says_of_its_encoding_stands_under_the_table(make, tmp_path):
+    """Not where its run is no more, nor under that of a run that says nothing or is of before."""
+    says = {"t5": {"caveat": "buckets 27-31 are never trained."}, "rope": {"caveat": ""}, "none": {}}
+    for name, caveat in says.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(json.dumps(RECORD | caveat))
+    rows = [make(name, 128, 40.0, path=tmp_path / name / "rows" / "x.json") for name in [*says, "alibi"]]
+    notes = [note for note in length_tables(rows)[0].notes if " at L = " in note]
+    assert notes == ["t5 at L = 128: buckets 27-31 are never trained."]
+
+
+def test_the_table_says_what_stands_before_a_window(make):
+    assert "One end token begins the text and is not scored; no window has a prefix of its own." in render(
+        length_tables([make("rope", 128, 40.0)])
+    )

@@ -1,0 +1,104 @@
+"""Loss by position: where in a window it is lost, from the sums that are kept beside each row.
+
+With `nonoverlapping`, longer windows lower the mean because fewer targets stand early in one; down a column of this
+table that effect is gone, and what remains is whether more context helps or harms.
+"""
+
+from __future__ import annotations
+
+import statistics as stats
+from collections.abc import Iterable
+from typing import Any
+
+from posbench import records
+from posbench.records import Row
+from posbench.report.lengths import numbered, part_title
+from posbench.report.parts import Line, Part, parts
+from posbench.report.tables import EMPTY, Cell, Column, Section, Table
+
+FIRST = 8
+"""The first bucket holds contexts 1 to 8; each further one ends at twice as much."""
+
+
+def buckets(longest: int) -> list[tuple[int, int]]:
+    """First and last context of each bucket up to `longest`.
+
+    >>> buckets(40)
+    [(1, 8), (9, 16), (17, 32), (33, 40)]
+    """
+    found, low, high = [], 1, FIRST
+    while low <= longest:
+        found.append((low, min(high, longest)))
+        low, high = high + 1, 2 * high
+    return found
+
+
+def position_tables(rows: Iterable[Row]) -> list[Table]:
+    """One table a part, one section a line: contexts down, window lengths across."""
+    found = parts(rows)
+    return numbered([_table(part) for part in found], found)
+
+
+def _table(part: Part) -> Table:
+    columns = [Column("context", "context")] + [Column(str(length), f"{length:,}") for length in part.lengths]
+    sections, data, absent = [], [], []
+    for line in [*part.lines, *part.references]:
+        measured = {length: _losses(line, length) for length in part.lengths}
+        cells = []
+        for low, high in buckets(part.lengths[-1]):
+            seen = [measured[length].get(low) for length in part.lengths]
+            if any(seen):
+                shown = [EMPTY if record is None else Cell(record["loss"], f"{record['loss']:.3f}") for record in seen]
+                cells.append([Cell(None, f"{low:,}-{high:,}"), *shown])
+        if cells:
+            where = f", trained at {line.train_length:,}" if line.train_length else ""
+            sections.append(Section(line.label + where, cells))
+        data += [record for length in part.lengths for record in measured[length].values()]
+        absent += [
+            f"{line.label} at {length:,} is n/a: {line.rows[length][0].reason}"
+            for length in part.lengths
+            if length in line.rows and not line.measured(length)
+        ]
+    notes = [
+        "Nats a token of the targets that see that many tokens of their window (context), the mean over seeds. Compare "
+        "along a line; early targets are harder for any model."
+    ]
+    return Table(f"Loss by position, {part_title(part)}", columns, sections, [*notes, *absent], data, repeat_head=False)
+
+
+def _losses(line: Line, length: int) -> dict[int, dict[str, Any]]:
+    """The record of each bucket that holds targets, by its first context."""
+    rows = line.measured(length)
+    seeds = [arrays for row in rows if (arrays := records.arrays(row)) is not None]
+    found = {}
+    for low, high in buckets(length):
+        # An edge of a bin may lie past the length, never past a bucket's end before that.
+        inside = [(low <= one.position) & ((one.position <= high) | (high == length)) for one in seeds]
+        count = [int(one.position_count[at].sum()) for one, at in zip(seeds, inside, strict=True)]
+        if not any(count):
+            continue
+        nats = [float(one.position_nats[at].sum()) for one, at in zip(seeds, inside, strict=True)]
+        losses = [total / targets for total, targets in zip(nats, count, strict=True)]
+        row = rows[0]
+        found[low] = {
+            "encoding": row.encoding,
+            "label": line.label,
+            "kind": row.kind,
+            "train_length": row.train_length,
+            "length": length,
+            "protocol": row.protocol,
+            "stride": row.stride,
+            "block": row.block,
+            "min_context": row.min_context,
+            "corpus": row.corpus,
+            "tokenizer": row.tokenizer,
+            "split": row.split,
+            "context_from": low,
+            "context_to": high,
+            "targets": count[0],
+            "loss": stats.fmean(losses),
+            "loss_seed_deviation": stats.stdev(losses) if len(losses) > 1 else None,
+            "seeds": len(losses) if row.kind == "run" else None,
+            "runs": [one.run for one in rows],
+        }
+    return found

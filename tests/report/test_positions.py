@@ -1,0 +1,98 @@
+"""Loss by position: sums of the bins beside each row, in buckets that double."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made import arrays, row
+
+from posbench import records
+from posbench.report.positions import position_tables
+from posbench.report.tables import FORMATS, render
+
+
+def kept(folder, bins: dict[int, tuple[int, float]] | None, **changes):
+    """A written row: `bins` are (targets, nats) by the largest context of each bin; None: n/a."""
+    if bins is None:
+        return records.write(folder, row(**changes), None)
+    behind = replace(
+        arrays([1.0]),
+        position=np.array(list(bins), np.int32),
+        position_count=np.array([count for count, _ in bins.values()], np.int64),
+        position_nats=np.array([nats for _, nats in bins.values()]),
+    )
+    return records.write(folder, row(behind, **changes), behind)
+
+
+SHORT = {1: (2, 10.0), 8: (2, 6.0), 9: (4, 12.0)}
+"""Contexts 1 to 8: 16 nats of 4 targets; 9: 12 nats of 4."""
+
+LONG = {8: (4, 20.0), 16: (2, 5.0), 20: (1, 2.0)}
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_each_length_has_its_loss_in_buckets_that_double(tmp_path):
+    """16 / 4 = 4 and 12 / 4 = 3 nats at 9; 20 / 4 = 5, 5 / 2 = 2.5 and 2 / 1 = 2 at 20."""
+    rows = [kept(tmp_path, SHORT, length=9, train_length=9), kept(tmp_path, LONG, length=20, train_length=9)]
+    text = render(position_tables(rows), width=80)
+    assert "rope, trained at 9" in text
+    found = lines(text)
+    assert ["context", "9", "20"] in found
+    assert ["1-8", "4.000", "5.000"] in found
+    assert ["9-16", "3.000", "2.500"] in found
+    assert ["17-20", "2.000"] in found
+
+
+def test_a_bin_that_ends_past_the_length_counts_to_the_last_bucket(tmp_path):
+    """The bins of 24 an octave are the same at every length: 70 lies in the one that ends at 71."""
+    (table,) = position_tables([kept(tmp_path, {64: (64, 64.0), 71: (6, 18.0)}, length=70)])
+    assert [(one["context_from"], one["context_to"], one["loss"]) for one in table.data()] == [
+        (33, 64, 1.0),
+        (65, 70, 3.0),
+    ]
+
+
+def test_seeds_are_averaged_and_protocols_have_tables_of_their_own(tmp_path):
+    """Seeds of 4 and 6 nats: 5, standard deviation sqrt(2)."""
+    rows = [
+        kept(tmp_path, {8: (2, nats)}, seed=seed, run_hash=str(seed), recipe="r", length=8)
+        for seed, nats in ((1, 8.0), (2, 12.0))
+    ]
+    rows.append(kept(tmp_path, {8: (1, 1.0)}, length=8, protocol="sliding", stride=4))
+    first, second = position_tables(rows)
+    (record,) = first.data()
+    assert (record["loss"], record["seeds"], record["targets"]) == (5.0, 2, 2)
+    assert record["loss_seed_deviation"] == pytest.approx(2**0.5)
+    assert second.title.startswith("Part 2 of 2, Loss by position, sliding, stride 4")
+
+
+def test_a_length_that_was_not_measured_has_its_reason(tmp_path):
+    rows = [kept(tmp_path, {8: (1, 1.0)}, length=8), kept(tmp_path, None, length=16)]
+    assert "rope at 16 is n/a: not measured" in render(position_tables(rows))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_form_has_every_number(tmp_path, form):
+    text = render(position_tables([kept(tmp_path, {8: (3, 1.0)}, length=8)]), form)
+    if form == "json":
+        assert json.loads(text)[0]["rows"][0]["loss"] == 1 / 3
+    elif form == "csv":
+        assert float(next(csv.DictReader(io.StringIO(text)))["loss"]) == 1 / 3
+    else:
+        assert "0.333" in text
+
+
+def test_six_lengths_fit_a_terminal_of_80_columns(tmp_path):
+    lengths = (128, 256, 512, 1024, 2048, 4096)
+    rows = [kept(tmp_path, dict.fromkeys((8, 64, 128, length), (10, 40.0)), length=length) for length in lengths]
+    text = render(position_tables(rows), width=80)
+    assert text.count("context  ") == 1, "one band of columns"
+    assert max(map(len, text.splitlines())) <= 80
