@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from posbench import files
-from posbench.errors import UserError
+from posbench.errors import UserError, reason
 from posbench.optim import Optimizer
 
 KEY = "posbench"
@@ -61,15 +61,21 @@ def load(path: Path, run_hash: str, model: nn.Module, optimizer: Optimizer, devi
     """
     tensors, header = _read(path, "checkpoint", run_hash)
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "optim": {}, "rng": {}}
-    for name, tensor in tensors.items():
-        part, rest = name.split(".", 1)
-        parts[part][rest] = tensor
-    _fill(path, model, parts["model"])
-    optimizer.load(parts["optim"])
-    torch.set_rng_state(parts["rng"]["cpu"].clone())
-    if device.type == "cuda" and "cuda" in parts["rng"]:
-        torch.cuda.set_rng_state(parts["rng"]["cuda"].clone(), device)
-    return State(**header["state"])
+    try:
+        for name, tensor in tensors.items():
+            part, rest = name.split(".", 1)
+            parts[part][rest] = tensor
+        _fill(path, model, parts["model"])
+        optimizer.load(parts["optim"])
+        torch.set_rng_state(parts["rng"]["cpu"].clone())
+        if device.type == "cuda" and "cuda" in parts["rng"]:
+            torch.cuda.set_rng_state(parts["rng"]["cuda"].clone(), device)
+        state = State(**header["state"])
+        if min(state.step, state.epoch, state.window, state.read) < 0:
+            raise ValueError("a counter is below 0")
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{path} holds no whole training: {reason(error)}.", _remove(path)) from error
+    return state
 
 
 def save_weights(path: Path, run_hash: str, step: int, model: nn.Module) -> None:
@@ -92,17 +98,17 @@ def _write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any])
 
 def read_header(path: Path, kind: str, run_hash: str) -> dict[str, Any]:
     """What `path` says of itself. Raises UserError naming the file when it is cut short, garbage or another run's."""
-    hint = f"Remove {path.parent} to train the run again."
+    hint = _remove(path)
     try:
         # Opening holds the file's size against its header.
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get(KEY, "null"))
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged: {error}.", hint) from error
+        raise UserError(f"{path} is damaged: {reason(error)}.", hint) from error
     if not isinstance(header, dict) or header.get("kind") != kind:
         raise UserError(f"{path} is a safetensors file, but no {kind} written by posbench.", hint)
-    if header["hash"] != run_hash:
-        raise UserError(f"{path} belongs to the run {header['hash']}, not to {run_hash}.", hint)
+    if header.get("hash") != run_hash:
+        raise UserError(f"{path} belongs to the run {header.get('hash')}, not to {run_hash}.", hint)
     return header
 
 
@@ -110,17 +116,29 @@ def _read(path: Path, kind: str, run_hash: str) -> tuple[dict[str, Tensor], dict
     header = read_header(path, kind, run_hash)
     return load_file(path), header
 
+def _remove(path: Path) -> str:
+    return f"Remove {path.parent} to train the run again."
+
+
 
 def _fill(path: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy `tensors` into the model, name by name."""
     own = model.state_dict()
     for name in sorted({*own, *tensors}):
-        here, there = (None if t is None else tuple(t.shape) for t in (own.get(name), tensors.get(name)))
-        # What a module keeps beside its tensors it judges itself, while it is loaded.
-        both = here is not None and there is not None
-        if here != there and not (both and name.endswith("_extra_state")):
-            stored, built = ("nothing" if shape is None else shape for shape in (there, here))
-            raise UserError(f"{path} does not fit its run: {name} is {stored} in the file and {built} in the model.")
+        here, there = own.get(name), tensors.get(name)
+        # What a module keeps beside its tensors it judges itself, while it is loaded; its size is free.
+        free = name.endswith("_extra_state")
+        if (
+            here is None
+            or there is None
+            or here.dtype != there.dtype  # which loading would cast without a word
+            or (here.shape != there.shape and not free)
+        ):
+            raise UserError(
+                f"{path} does not fit its run: {name} is {_described(there)} in the file and {_described(here)} in the "
+                "model.",
+                _remove(path),
+            )
     model.load_state_dict(tensors)
 
 
@@ -128,5 +146,9 @@ def _rng(device: torch.device) -> dict[str, Tensor]:
     """The states of the generators dropout draws from."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
+def _described(tensor: Tensor | None) -> str:
+    return "nothing" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states

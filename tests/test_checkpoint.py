@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -117,11 +118,48 @@ def test_a_foreign_file_is_named(tmp_path: Path):
 def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path):
     file = tmp_path / "model.safetensors"
     checkpoint.save_weights(file, HASH, 3, tiny.decoder(("rope", {}), vocab=64))
-    with pytest.raises(UserError, match=r"embed\.weight is \(64, 32\) in the file and \(65, 32\) in the model"):
+    with pytest.raises(UserError, match=r"embed\.weight is float32 \(64, 32\) in the file and float32 \(65,"):
         checkpoint.load_weights(file, HASH, tiny.decoder(("rope", {}), vocab=65))
     checkpoint.save_weights(file, HASH, 3, tiny.decoder(("none", {}), vocab=64))
-    with pytest.raises(UserError, match=r"encoding\.table is nothing in the file and \(256, 32\) in the model"):
+    with pytest.raises(UserError, match=r"encoding\.table is nothing in the file and float32 \(256, 32\)"):
         checkpoint.load_weights(file, HASH, tiny.decoder(("learned", {}), vocab=64))
+
+
+def test_weights_of_another_precision_are_refused(tmp_path: Path):
+    """Loading would cast them, and the run would be evaluated with rounded weights."""
+    file = tmp_path / "model.safetensors"
+    checkpoint.save_weights(file, HASH, 3, tiny.decoder(("none", {})).half())
+    with pytest.raises(UserError, match=r"is float16 \(\d+, \d+\) in the file and float32"):
+        checkpoint.load_weights(file, HASH, tiny.decoder(("none", {})))
+
+
+COUNTERS = {"step": 3, "epoch": 1, "window": 2, "read": 18}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "header"),
+    [
+        ({}, {}),
+        ({}, {"state": [1]}),
+        ({}, {"state": COUNTERS | {"steps": 3}}),
+        ({}, {"state": COUNTERS | {"step": "3"}}),
+        ({}, {"state": COUNTERS | {"step": -3}}),
+        ({"rng.cpu": torch.zeros(2)}, {"state": COUNTERS}),
+        ({"loose": torch.zeros(2)}, {"state": COUNTERS}),
+        ({"other.x": torch.zeros(2)}, {"state": COUNTERS}),
+        ({"optim.nowhere.exp_avg": torch.zeros(2)}, {"state": COUNTERS}),
+    ],
+    ids=["no counters", "a list", "a strange one", "a word", "below 0", "rng", "no part", "a strange part", "optim"],
+)
+def test_a_checkpoint_that_is_not_whole_is_named(tmp_path: Path, tensors: dict, header: dict):
+    """Good safetensors of this very run: something in it is missing, or is not what it must be."""
+    file = tmp_path / "checkpoint.safetensors"
+    decoder, optimizer = trained()
+    checkpoint.save(file, HASH, STATE, decoder, optimizer, CPU)
+    metadata = json.dumps({"kind": "checkpoint", "hash": HASH} | header)
+    save_file(load_file(file) | tensors, file, {"posbench": metadata})
+    with pytest.raises(UserError, match=r"checkpoint\.safetensors holds no whole training"):
+        checkpoint.load(file, HASH, decoder, optimizer, CPU)
 
 
 def test_a_module_judges_its_own_state(tmp_path: Path):
