@@ -112,13 +112,13 @@ def read_header(path: Path, kind: str, run_hash: str) -> dict[str, Any]:
     return header
 
 
-def _read(path: Path, kind: str, run_hash: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    header = read_header(path, kind, run_hash)
-    return load_file(path), header
-
 def _remove(path: Path) -> str:
     return f"Remove {path.parent} to train the run again."
 
+
+def _read(path: Path, kind: str, run_hash: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    header = read_header(path, kind, run_hash)
+    return load_file(path), header
 
 
 def _fill(path: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -142,13 +142,13 @@ def _fill(path: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict(tensors)
 
 
-def _rng(device: torch.device) -> dict[str, Tensor]:
-    """The states of the generators dropout draws from."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
 def _described(tensor: Tensor | None) -> str:
     return "nothing" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
+def _rng(device: torch.device) -> dict[str, Tensor]:
+    """The states of the generators dropout draws from."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states

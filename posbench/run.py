@@ -288,6 +288,7 @@ class Run:
                 f"gives {ids_digest[:12]}.",
                 "The text or its tokenizer has changed. " + _REMOVE,
             )
+        self.tokenizer()
 
     def write_status(self, state: str, **fields: Any) -> None:
         who = {"pid": os.getpid(), "host": socket.gethostname(), "time": _now()}
@@ -295,7 +296,6 @@ class Run:
 
     def fail(self, reason: str) -> None:
         """Mark the run failed at the step of its last checkpoint."""
-        self.tokenizer()
         self.write_status(**{**self.status(), "state": "failed", "reason": reason})
 
     def open_metrics(self, step: int) -> Metrics:
@@ -358,6 +358,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     for number, line in enumerate([*whole, torn] if torn else whole, start=1):
         try:
             value = json.loads(line)
+            if not (_is_number(value["step"]) and _is_number(value["loss" if "loss" in value else "valid"])):
+                raise ValueError(line)
             lines.append({**value, "step": int(value["step"])})
         except (ValueError, TypeError, KeyError) as error:
             if number > len(whole):
@@ -365,8 +367,11 @@ def _lines(file: Path) -> list[dict[str, Any]]:
             raise _damaged(file, f"line {number} is no metric") from error
     return lines
 
-            if not (_is_number(value["step"]) and _is_number(value["loss" if "loss" in value else "valid"])):
-                raise ValueError(line)
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one that fits a table: JSON also has NaN, infinities and integers of any size."""
+    return isinstance(value, int | float) and abs(value) < 2**63
+
 
 def _gone(status: Mapping[str, Any]) -> bool:
     """True when the process that wrote `status` ran on this machine and no longer does."""
@@ -375,11 +380,6 @@ def _gone(status: Mapping[str, Any]) -> bool:
     try:
         os.kill(int(status["pid"]), 0)
     except ProcessLookupError:
-def _is_number(value: Any) -> bool:
-    """Whether it is one that fits a table: JSON also has NaN, infinities and integers of any size."""
-    return isinstance(value, int | float) and abs(value) < 2**63
-
-
         return True
     except (PermissionError, KeyError, TypeError, OverflowError):
         pass
