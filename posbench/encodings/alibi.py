@@ -45,6 +45,10 @@ class Alibi(Encoding):
 
     paper = "https://arxiv.org/abs/2108.12409"
     acts_on = "scores (fixed bias)"
+    reported = (
+        "WikiText-103, trained at 512: perplexity 19.73 there, 18.40 at 3,512 "
+        "(Press et al. 2022, Table 2); in sliding windows 17.98, and 18.30 at 3,072 (Table 15)"
+    )
     shift_invariant = True
 
     def __init__(self, shape: Shape) -> None:

@@ -64,6 +64,9 @@ class Encoding(nn.Module):
     acts_on: str = "nothing"
     """Where it acts, in the words of the catalogue: token vectors, queries and keys, scores, ..."""
 
+    reported: str = ""
+    """What the literature prints past the training length, numbers as printed, with paper and table; or "not read"."""
+
     max_length: int | None = None
     """The longest window it can be asked for; None: any."""
 

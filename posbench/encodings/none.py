@@ -28,4 +28,8 @@ class NoPosition(Encoding):
 
     paper = "https://arxiv.org/abs/2203.16634"
     acts_on = "nothing (the causal mask alone)"
+    reported = (
+        "StarCoder subset, trained at 1,024, the same targets: perplexity 2.450 there, 2.159 at 1,400, "
+        "146.219 at 2,048 (Kazemnejad et al. 2023, Table 3, documents of 2,250 to 2,500 tokens)"
+    )
     shift_invariant = True

@@ -55,6 +55,10 @@ class Rope(Encoding):
 
     paper = "https://arxiv.org/abs/2104.09864"
     acts_on = "queries and keys"
+    reported = (
+        "WikiText-103, trained at 512: perplexity 20.07 there, 19.79 at 712, 35.54 at 3,512 "
+        "(Press et al. 2022, Table 2)"
+    )
     shift_invariant = True
 
     stretch: Callable[[int], tuple[Tensor, float]] | None = None

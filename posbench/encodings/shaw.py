@@ -78,6 +78,7 @@ class Shaw(Encoding):
     """
 
     paper = "https://arxiv.org/abs/1803.02155"
+    reported = "not read"
     shift_invariant = True
 
     def __init__(self, shape: Shape, clip: int = 16, values: bool = False) -> None:

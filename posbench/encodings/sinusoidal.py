@@ -41,6 +41,10 @@ class Sinusoidal(Encoding):
 
     paper = "https://arxiv.org/abs/1706.03762"
     acts_on = "token vectors"
+    reported = (
+        "WikiText-103, trained at 512: perplexity 20.05 there, 43.54 at 1,012, 178.97 at 3,512 "
+        "(Press et al. 2022, Table 2)"
+    )
 
     def __init__(self, shape: Shape, base: float = 10000.0) -> None:
         """`base`: wavelengths run from 2 pi to nearly base x 2 pi."""

@@ -46,6 +46,10 @@ class T5(Encoding):
 
     paper = "https://arxiv.org/abs/1910.10683"
     acts_on = "scores (learned bias)"
+    reported = (
+        "WikiText-103, trained at 512: perplexity 19.65 there, 18.77 at 1,112, 22.91 at 3,512 "
+        "(Press et al. 2022, Table 2)"
+    )
     shift_invariant = True
 
     def __init__(self, shape: Shape, buckets: int = 32, max_distance: int = 128) -> None:

@@ -9,6 +9,7 @@ The other keys of the YAML are the class's own parameters. The choice `none` nam
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,6 +83,27 @@ def applicable(encoding: Encoding) -> list[str]:
 def find_class(where: str) -> type[Extension]:
     """The class at "package.module.Class" or "path/mine.py:Mine". Raises UserError when it is not there."""
     return classes.find_class(where, Extension, "extension")
+
+
+# In a request and in the key of a row ------------------------------------------------------------------------------
+
+
+def write(extension: Mapping[str, Any]) -> str:
+    """A described extension as one line of JSON, for `read`: equal ones are equal text."""
+    return json.dumps(extension, sort_keys=True)
+
+
+def read(text: str) -> dict[str, Any]:
+    """What `write` was given."""
+    return dict(json.loads(text))
+
+
+def key(extension: Mapping[str, Any], found: Mapping[str, Any] | None = None) -> str:
+    """What of an extension stands in the key of a row, as JSON: its name, its class, the settings that differ from
+    their defaults, the SHA-256 of its source unless posbench ships it; under `found`, what a search found.
+    """
+    identity = config.extension_identity(extension) if "class" in extension else {}
+    return write({"name": extension["name"], **identity, **({"found": dict(found)} if found else {})})
 
 
 def _own(extension: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

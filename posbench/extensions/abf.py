@@ -31,6 +31,7 @@ class Abf(Frequencies):
     """
 
     paper = "https://arxiv.org/abs/2309.16039"
+    reported = "not read"
     takes_factor = False
 
     def __init__(self, base: float = 500000.0) -> None:

@@ -25,6 +25,9 @@ from posbench.encodings.rope import Rope
 
 Factor = float | Literal["auto"]
 
+SEARCH_LOSSES = 64
+"""Losses a search may ask for."""
+
 
 class Extension:
     """Base of all extensions. A subclass takes the parameters of its YAML, and raises `ValueError` for a bad one.
@@ -37,6 +40,9 @@ class Extension:
 
     acts_on: str = ""
     """What of the encoding it changes."""
+
+    reported: str = ""
+    """What the literature prints past the training length, numbers as printed, with paper and table; or "not read"."""
 
     takes_factor: bool = True
     """Whether a factor means anything to it."""
@@ -78,7 +84,8 @@ class Extension:
     ) -> dict[str, Any]:
         """Settings with which `loss` of the extended encoding is low: parameters of this class.
 
-        `loss` reads validation text, never test. The same losses give the same settings.
+        `loss` reads validation text, never test; it is asked `SEARCH_LOSSES` times at most. The same losses give the
+        same settings.
         """
         raise NotImplementedError
 

@@ -34,6 +34,7 @@ class Llama3(Frequencies):
     """
 
     paper = "https://arxiv.org/abs/2407.21783"
+    reported = "not read"
     foreign: ClassVar[dict[str, str]] = {
         "low_freq_factor": "It is called extension.low here.",
         "high_freq_factor": "It is called extension.high here.",

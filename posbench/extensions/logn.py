@@ -39,6 +39,7 @@ class LogN(Extension):
 
     paper = "https://arxiv.org/abs/2202.12172"
     acts_on = "queries (temperature by the keys in sight)"
+    reported = "not read for a model trained without it"
     takes_factor = False
 
     def applies_to(self, encoding: Encoding) -> bool:

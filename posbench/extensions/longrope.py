@@ -12,14 +12,11 @@ from torch import Tensor
 
 from posbench.encodings.base import Encoding
 from posbench.encodings.rope import Rope
-from posbench.extensions.base import Factor, Frequencies, Trained
+from posbench.extensions.base import SEARCH_LOSSES, Factor, Frequencies, Trained
 from posbench.extensions.ntk import Ntk
 from posbench.extensions.ntk_by_parts import NtkByParts
 from posbench.extensions.pi import Pi
 from posbench.extensions.yarn import Magnitude, refuse_magnitude
-
-EVALUATIONS = 64
-"""Losses a search may ask for."""
 
 PARENTS = 4
 """The best lists so far, from which the next one is made."""
@@ -29,7 +26,7 @@ def find_factors(
     loss: Callable[[list[float]], float],
     starts: Sequence[Sequence[float]],
     factor: float,
-    evaluations: int = EVALUATIONS,
+    evaluations: int = SEARCH_LOSSES,
 ) -> list[float]:
     """The list of factors with the lowest loss among at most `evaluations` lists that are tried.
 
@@ -91,6 +88,7 @@ class LongRope(Frequencies):
 
     paper = "https://arxiv.org/abs/2402.13753"
     acts_on = "rotation frequencies and score temperature"
+    reported = "8 times the trained length without fine-tuning (Ding et al. 2024, abstract); perplexities not read"
     dynamic = True
     foreign: ClassVar[dict[str, str]] = {
         "long_factor": "It is called extension.factors here.",

@@ -72,6 +72,7 @@ class NtkByParts(Frequencies):
     """
 
     paper = "https://arxiv.org/abs/2309.00071"
+    reported = "not read"
 
     def __init__(self, ramp: Ramp = "code", beta_fast: float = 32.0, beta_slow: float = 1.0) -> None:
         """`ramp`: how the share that is interpolated rises from pair to pair. `beta_fast`: turns in a trained window

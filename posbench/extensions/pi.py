@@ -30,6 +30,10 @@ class Pi(Frequencies):
 
     paper = "https://arxiv.org/abs/2306.15595"
     acts_on = "position ids"
+    reported = (
+        "PG19 in sliding windows, LLaMA 7B trained at 2,048: perplexity 7.20 there, above 1,000 at 8,192; "
+        "fine-tuned for 8,192: 7.13 and 6.95 (Chen et al. 2023, Table 1)"
+    )
 
     def angles(self, trained: Trained, factor: float, length: int) -> tuple[Tensor, float]:
         return trained.frequencies / factor, 1.0

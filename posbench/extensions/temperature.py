@@ -33,6 +33,7 @@ class Temperature(Extension):
 
     paper = "https://arxiv.org/abs/2512.12167"
     acts_on = "queries (one temperature)"
+    reported = "not read"
 
     def __init__(self, coefficient: float = 0.412) -> None:
         """`coefficient`: how fast the scores grow with ln s."""
