@@ -261,3 +261,14 @@ def test_metrics_are_json_without_nan(data: dict):
 def test_a_validation_past_all_perplexities_is_no_other_number(valid: float, said: str):
     """e^3.5 = 33.115; e^800 is past the largest float."""
     assert said in train._valid(State(valid=valid))
+
+
+def test_what_an_encoding_leaves_untrained_is_said_and_recorded(data: dict):
+    """16 distances are T5's 16 exact buckets; the other 16 hold longer ones."""
+    said: list[str] = []
+    run = train.train(toys.config(data, encoding="t5", steps=1), say=said.append)
+    assert any(line.startswith("t5 at L = 16: buckets 16-31 are never trained") for line in said)
+    assert run.record["caveat"].startswith("buckets 16-31")
+    said.clear()
+    assert train.train(toys.config(data, steps=1), say=said.append).record["caveat"] == ""
+    assert not any(" at L = " in line for line in said)

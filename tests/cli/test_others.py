@@ -40,6 +40,12 @@ def test_an_encoding_has_a_page(posbench: Posbench):
     assert "Differences from the paper" in page["notes"][0]
 
 
+def test_the_page_of_an_encoding_says_what_a_length_leaves_untrained(posbench: Posbench):
+    assert "buckets 27-31 are never trained" in posbench("encodings t5 --length 64").out.replace("\n", " ")
+    for other in ("t5 --length 128", "rope --length 64"):
+        assert "never trained, since" not in posbench(f"encodings {other}").out.replace("\n", " ")
+
+
 def test_corpora_are_listed_and_one_is_prepared_ahead(
     posbench: Posbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
