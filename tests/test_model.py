@@ -202,7 +202,7 @@ def test_every_learned_number_of_the_encoding_can_learn(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_checkpoint_of_one_length_is_read_at_another(case):
-    """LEN-3: weights trained at 64 load strictly at 128, but for a table of positions; up to 64 the logits are the same.
+    """LEN-3: weights trained at 64 load strictly at 128, but for a table of positions; up to 64 the same logits.
 
     Past it the formula may count with the training length (xpos's blocks)."""
     name, own = case

@@ -29,6 +29,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "fire": [{"shared": True, "threshold": 16}],
     "kerple": [{"variant": "power"}],
     "prope": [{"layout": "interleaved", "p": 0.25}],
+    "randomized": [{"inner": "learned"}, {"inner": "rope"}],
     "rope": [{"layout": "interleaved"}, {"embed_scale": True}],
     "shaw": [{"values": True}],
     "xpos": [{"layout": "interleaved", "blockwise": False}],

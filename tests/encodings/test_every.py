@@ -27,7 +27,7 @@ def no_mask(case, layer, x, weights):
 
 @pytest.mark.parametrize("case", CASES)
 def test_plain_attention_is_permutation_equivariant_and_an_encoding_ends_that(case):
-    """Attention(PX) = P Attention(X) exactly when nothing tells order; an encoding that leaves it so in every layer does
+    """Attention(PX) = P Attention(X) exactly when nothing tells order; an encoding that leaves it so in each layer does
     nothing."""
     generator = torch.Generator().manual_seed(0)
     x, weights = torch.randn(1, 12, 32, generator=generator), torch.randn(3, 32, 32, generator=generator) * 32**-0.5

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny import CASES, DEVICES, SHAPE, attention, decoder, described, ids, logits
+from tiny import CASES, DEVICES, SHAPE, attention, chosen, decoder, described, ids, logits
 
 from posbench import attention as kernels
 from posbench import encodings
@@ -105,9 +105,10 @@ def test_what_bf16_costs_does_not_grow_with_length(case):
     errors = []
     for length in (512, 4096):
         windows = tokens[:, :-1].reshape(-1, length), tokens[:, 1:].reshape(-1, length)
-        exact = model.token_losses(*windows).double()
+        at = chosen(model, windows[0])
+        exact = model.token_losses(*windows, at).double()
         with torch.autocast("cpu", dtype=BF16):
-            errors.append(model.token_losses(*windows).double() - exact)
+            errors.append(model.token_losses(*windows, at).double() - exact)
     short, long = (error.abs().mean().item() for error in errors)
     assert 0 < long < 1.5 * short < 0.05
     assert all(abs(error.mean().item()) < 2e-3 for error in errors)
@@ -126,7 +127,7 @@ def test_two_steps_under_bf16_autocast_and_evaluation_near_fp32(case, device):
     before = [parameter.clone() for parameter in model.encoding.parameters()]
     for _ in range(2):
         with torch.autocast(device, dtype=BF16):
-            loss = model.loss(tokens[:, :-1], tokens[:, 1:])
+            loss = model.loss(tokens[:, :-1], tokens[:, 1:], chosen(model, tokens[:, :-1]))
         assert math.isfinite(loss.item())
         loss.backward()
         optimizer.step()

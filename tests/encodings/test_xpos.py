@@ -98,7 +98,8 @@ def test_up_to_the_training_length_blocks_hide_nothing():
         blocks, none = (decoder(("xpos", {"blockwise": on}), shape) for on in (True, False))
         for tokens, same_logits in ((ids(length), True), (ids(length + 20), False)):
             a, b = logits(blocks, tokens), logits(none, tokens)
-            assert ((a - b)[:, :length].abs().max() < 1e-5) and ((a - b).abs().max() < 1e-5) == same_logits
+            assert (a - b)[:, :length].abs().max() < 1e-5
+            assert ((a - b).abs().max() < 1e-5) == same_logits
 
 
 def test_past_it_a_query_sees_its_own_block_and_the_one_before():
