@@ -25,13 +25,13 @@ FILES = {file.stem: file for file in sorted((config_dir() / "encoding").glob("*.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "cable": [{"slopes": False}, {"kernelized": True}],
     "cope": [{"npos": 8}],
-    "dape": [{"inner": "t5"}],
     "fire": [{"shared": True, "threshold": 16}],
     "kerple": [{"variant": "power"}],
     "prope": [{"layout": "interleaved", "p": 0.25}],
     "randomized": [{"inner": "learned"}, {"inner": "rope"}],
     "rope": [{"layout": "interleaved"}, {"embed_scale": True}],
     "shaw": [{"values": True}],
+    "swan": [{"period": 2, "window": 7, "layout": "interleaved"}],
     "xpos": [{"layout": "interleaved", "blockwise": False}],
     "ssmax": [{"inner": "alibi"}, {"inner": "shaw"}],
     "wavelet": [{"scales": 2, "mother": "gaussian"}],
@@ -157,10 +157,11 @@ def scores(
     return s
 
 
-def layer_scores(e: Encoding, q: Any, k: Any, positions: Any) -> list[Any]:
-    """The scores of one layer in the form of the oracles: nested lists q, k (H, T, D) that are not yet rotated and T
-    positions give (H, T, T), None where a query may not look."""
+def layer_scores(e: Encoding, q: Any, k: Any, positions: Any, x: Any = None) -> list[Any]:
+    """The scores of one layer in the form of the oracles: nested lists q, k (H, T, D) that are not yet rotated, T
+    positions and, where the tokens are asked, x (T, C) give (H, T, T), None where a query may not look."""
     at = torch.tensor(positions)[None]
     queries, keys = e.rotate(torch.tensor(q)[None], torch.tensor(k)[None], e.begin(at, len(positions)))
-    s = scores(e, queries, keys, at, at, window=e.window(0))[0]
+    state = {} if x is None else e.state(torch.tensor(x)[None])
+    s = scores(e, queries, keys, at, at, state, window=e.window(0))[0]
     return [[[None if x == -math.inf else x for x in row] for row in head] for head in s.tolist()]
