@@ -21,7 +21,8 @@ import numpy as np
 from posbench.config import Config
 from posbench.data import tokens
 from posbench.errors import unknown
-from posbench.evaluate import Reader, Request, rows, texts
+from posbench.evaluate import Request, rows, texts
+from posbench.reader import Reader
 from posbench.records import About, Row
 from posbench.run import root
 
@@ -141,4 +142,6 @@ def evaluate(
         vocab_size=vocab_size,
     )
     reader = Reader(about, run_hash, 0, root() / run / "rows", lambda split: score, dtype="float64")
-    return rows(reader, texts(lambda: prepared, prepared.tokenizer, requests), force, on_row)
+    # What counts words has no encoding to extend.
+    plain = list(dict.fromkeys(replace(request, extension=None) for request in requests))
+    return rows(reader, texts(lambda: prepared, prepared.tokenizer, plain), force, on_row)

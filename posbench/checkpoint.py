@@ -83,10 +83,14 @@ def save_weights(path: Path, run_hash: str, step: int, model: nn.Module) -> None
     _write(path, dict(model.state_dict()), {"kind": "weights", "hash": run_hash, "step": step})
 
 
-def load_weights(path: Path, run_hash: str, model: nn.Module) -> int:
-    """Fill `model` with the weights at `path`; returns the step they were saved at. UserError as in `load`."""
+def load_weights(path: Path, run_hash: str, model: nn.Module, but: tuple[str, ...] = ()) -> int:
+    """Fill `model` with the weights at `path`; returns the step they were saved at. UserError as in `load`.
+
+    What has a name that begins with one of `but` stays as it is in the model.
+    """
     tensors, header = _read(path, "weights", run_hash)
-    _fill(path, model, tensors)
+    kept = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(but)}
+    _fill(path, model, {name: tensor for name, tensor in tensors.items() if not name.startswith(but)} | kept)
     return header["step"]
 
 

@@ -107,6 +107,8 @@ class Eval:
     min_context: int | None = None
     """same-targets: ids of its document before any target; None: the longest length."""
     split: str = "test"
+    extensions: list[str] = field(default_factory=list)
+    """Changes to the trained encoding, each measured at every length; `none` is one of them. Empty: as trained."""
 
 
 @dataclass
@@ -123,6 +125,9 @@ class Config:
     eval: Eval = field(default_factory=Eval)
     extension: dict[str, Any] = field(default_factory=dict)
     """A change to a trained encoding for longer input; without a class: none."""
+    init_from: Any = None
+    """The run whose weights this one starts from: its name, hash, the beginning of one, or path. Once settled by
+    posbench/initial.py: what has to be known of that run."""
     seed: int = 1
     study: str | None = None
     device: str = "auto"
@@ -160,19 +165,22 @@ def register() -> None:
 def compose(overrides: Sequence[str] = ()) -> Config:
     """The checked config of a command line such as ["encoding=alibi", "seed=2"]; `UserError` for a bad one."""
     with _composed(overrides) as cfg:
-        return from_hydra(cfg, cfg.hydra.runtime.choices, cfg.hydra.runtime.config_sources)
+        return from_hydra(cfg, cfg.hydra.runtime.choices, cfg.hydra.runtime.config_sources, overrides)
 
 
-def load_group(group: str, name: str) -> dict[str, Any]:
-    """One choice of a group as plain data with its `name`; what the user must still give reads "???"."""
+def load_group(group: str, name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """One choice of a group as plain data with its `name`; what the user must still give reads "???".
+
+    `overrides` are settings of that group, such as "extension.factor=8".
+    """
     from omegaconf import OmegaConf
 
     file = files(group).get(name)
     if file is None:
         raise unknown(group, name, choices(group))
-    value = _read_plain(group, file)
+    value: Any = None if overrides else _read_plain(group, file)
     if value is None:
-        with _composed([f"{group}={name}"]) as cfg:
+        with _composed([f"{group}={name}", *overrides]) as cfg:
             value = OmegaConf.to_container(cfg[group], resolve=True)
     return _named(group, name, {str(key): entry for key, entry in value.items()}, file)
 
@@ -222,11 +230,12 @@ def _composed(overrides: Sequence[str]) -> Iterator[Any]:
         raise explained from error
 
 
-def from_hydra(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> Config:
+def from_hydra(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any], overrides: Sequence[str] = ()) -> Config:
     """A composed DictConfig as plain typed data, each group with the name of its choice, checked and settled.
 
     `chosen` and `sources` are Hydra's `runtime.choices` and `runtime.config_sources`: a class given as `mine.py:Mine`
-    is looked for beside the YAML that names it. Raises `UserError` for a setting that does not exist.
+    is looked for beside the YAML that names it. `overrides` tell what was asked for from what is a default. Raises
+    `UserError` for a setting that does not exist.
     """
     from omegaconf import OmegaConf, open_dict
 
@@ -248,6 +257,10 @@ def from_hydra(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> C
             if value.name not in (name, type(value).name):
                 raise UserError(f"{group}.name={value.name} has no effect.", f"Choose a {group} by {group}=NAME.")
             value.name = name
+    if config.init_from is not None:
+        from posbench import initial
+
+        config = initial.settled(config, overrides)
     check(config)
     return settled(config)
 
@@ -401,6 +414,8 @@ def check(config: Config) -> None:
             )
     if train.tokens < train.batch_tokens:
         raise UserError(f"train.tokens={train.tokens} is less than one batch, train.batch_tokens={train.batch_tokens}.")
+    if "class" in config.extension and config.init_from is None:
+        raise UserError(f"extension={config.extension['name']} changes a trained run.", "Name it: init_from=RUN")
     _build_encoding(config)
 
 
@@ -414,6 +429,7 @@ def _build_encoding(config: Config) -> None:
     """The class itself knows which parameters it takes and which model it fits."""
     import torch
 
+    from posbench import extensions
     from posbench.encodings.base import Shape
 
     if "class" not in config.encoding:
@@ -421,10 +437,27 @@ def _build_encoding(config: Config) -> None:
             f"encoding={config.encoding.get('name')} names no class.", f"encoding: {', '.join(choices('encoding'))}"
         )
     with torch.random.fork_rng(devices=[]):
-        build_encoding(
+        encoding = build_encoding(
             config.encoding,
-            Shape(config.model.layers, config.model.width, config.model.heads, config.train.length),
+            Shape(config.model.layers, config.model.width, config.model.heads, built_length(config)),
         )
+    extensions.extend(config.extension, encoding, label(config.encoding), trained_length(config), config.train.length)
+    if encoding.max_length is not None and encoding.max_length < config.train.length:
+        raise UserError(
+            f"{label(config.encoding)} has positions for {encoding.max_length} inputs and no more, and "
+            f"train.length={config.train.length} asks for longer ones."
+        )
+
+
+def built_length(config: Config) -> int:
+    """The training length an encoding is built for: of one that another run has trained, that run's."""
+    return (config.init_from or {}).get("built_length") or config.train.length
+
+
+def trained_length(config: Config) -> int:
+    """The length from which an extension stretches the encoding of a run: its own training length, or where it was
+    trained with an extension, the one before that."""
+    return config.init_from["trained_length"] if "class" in config.extension else config.train.length
 
 
 def build_encoding(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
@@ -472,11 +505,16 @@ def from_dict(stored: Mapping[str, Any]) -> Config:
     for group, key in needed:
         if not isinstance(getattr(config, group).get(key), str):
             raise UserError(f"The stored config has no {group}.{key}.")
+    if config.init_from is not None and not isinstance(config.init_from, dict):
+        raise UserError("The stored config has no init_from.hash.")
     return config
 
 
-def label(encoding: Mapping[str, Any]) -> str:
-    """An encoding's name in tables: "rope", or with what a wrapper holds, "randomized(alibi)"."""
+def label(encoding: Mapping[str, Any], extension: Mapping[str, Any] | None = None) -> str:
+    """An encoding's name in tables: "rope", or with what a wrapper holds, "randomized(alibi)"; trained under an
+    extension, "rope+pi"."""
+    if extension is not None and "class" in extension:
+        return f"{label(encoding)}+{extension['name']}"
     inner = encoding.get("inner")
     if inner is None:
         return str(encoding["name"])
@@ -491,7 +529,11 @@ def identity(config: Config) -> dict[str, Any]:
     Of a corpus and a tokenizer null is the default, and `stream` of `data.attend`; where there is a fingerprint, it
     stands for the paths. No file but an encoding's source is read.
     """
-    found: dict[str, Any] = {"format": FORMAT, "seed": config.seed, "encoding": _encoding_identity(config.encoding)}
+    found: dict[str, Any] = {"format": FORMAT, "seed": config.seed, "encoding": encoding_identity(config.encoding)}
+    if "class" in config.extension:
+        found["extension"] = extension_identity(config.extension)
+    if config.init_from is not None:
+        found["init_from"] = config.init_from["hash"]
     for group in ("model", "optim", "train"):
         value = getattr(config, group)
         changed = {key: entry for key, entry in asdict(value).items() if entry != getattr(type(value), key)}
@@ -518,21 +560,33 @@ def _places(group: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     return kind_of(settings).places
 
 
-def _encoding_identity(encoding: Mapping[str, Any]) -> dict[str, Any]:
+def encoding_identity(encoding: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides an encoding: its class, its source unless posbench ships it, what differs from the defaults."""
     from posbench import encodings
 
-    cls = encodings.find_class(encoding["class"])
-    found: dict[str, Any] = {"class": encoding["class"]}
+    return _class_identity(encoding, encodings.find_class(encoding["class"]))
+
+
+def extension_identity(extension: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of an extension; a factor that is `auto` is left out."""
+    from posbench import extensions
+
+    given = {key: value for key, value in extension.items() if (key, value) != ("factor", "auto")}
+    return _class_identity(given, extensions.find_class(extension["class"]))
+
+
+def _class_identity(described: Mapping[str, Any], cls: type) -> dict[str, Any]:
+    found: dict[str, Any] = {"class": described["class"]}
     if not cls.__module__.startswith("posbench."):
         source = Path(inspect.getsourcefile(cls) or "")
         found = {"class": f"{source.name}:{cls.__name__}", "source": hashlib.sha256(source.read_bytes()).hexdigest()}
     defaults = {name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()}
-    for key, value in encoding.items():
+    for key, value in described.items():
         default = defaults.get(key, inspect.Parameter.empty)
         if isinstance(default, float) and isinstance(value, int):
             value = float(value)  # encoding.base=500000 and 500000.0 are one run
         if isinstance(value, Mapping) and "class" in value:
-            found[key] = _encoding_identity(value)
+            found[key] = encoding_identity(value)
         elif key not in ("name", "class") and value != default:
             found[key] = value
     return found

@@ -5,7 +5,7 @@
     3. measure    the loss of every target (posbench/losses.py)
     4. rows       a row for each request, kept as soon as it is there; one that is there already is not computed again
 
-Whoever reads the text is a `Reader`; references (posbench/baselines.py) are read by the same code as runs.
+Whoever reads the text is a `Reader` (posbench/reader.py); references are read by the same code as runs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,27 +24,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from posbench import records, statistics, system
-from posbench.config import Eval, corpus, hash8, label
+from posbench import encodings, extensions, reader, records, statistics, system
+from posbench.config import Eval, built_length, corpus, label, load_group
 from posbench.data import tokens
 from posbench.data.tokenizer import Tokenizer
 from posbench.data.tokens import Prepared, Stream
-from posbench.data.windows import Windows, generators, nonoverlapping, same_targets, sliding
+from posbench.data.windows import Windows, nonoverlapping, same_targets, sliding
+from posbench.encodings.base import Shape
 from posbench.errors import UserError, unknown
-from posbench.losses import Score, measure
-from posbench.model import Decoder
+from posbench.losses import measure
 from posbench.progress import progress
-from posbench.records import About, Arrays, Row
+from posbench.reader import TOKEN_BUDGET, Reader
+from posbench.records import Arrays, Row
 from posbench.run import Run
 
 PROTOCOLS = ("nonoverlapping", "sliding", "same-targets")
 
 SAME_TARGETS = 4096
 """Targets of the protocol same-targets unless said otherwise."""
-
-TOKEN_BUDGET = {"cpu": 8192, "mps": 16384, "cuda": 65536}
-"""Inputs of one forward pass: as many windows as fit, so that a longer window makes a smaller batch. Fixed, because
-the last bits of a result may depend on the batch."""
 
 
 # What to measure ------------------------------------------------------------------------------------------------------
@@ -64,13 +61,20 @@ class Request:
     split: str = "test"
     on: str | None = None
     """Another corpus than the run's own: its name, or the path of a text."""
+    extension: str | None = None
+    """A change to the trained encoding, as `extensions.write` gives it; None: as the run was trained."""
 
 
-def requests(run: Run, eval: Eval, on: str | None = None) -> list[Request]:
-    """What `eval` asks of a run, by length, the run's own training length always among them.
+def requests(
+    run: Run, eval: Eval, on: str | None = None, extended: Sequence[Mapping[str, Any]] | None = None
+) -> list[Request]:
+    """What `eval` asks of a run, by extension and length, the run's own training length always among them.
 
-    The default of `min_context` is the longest of these lengths. Raises `UserError` for an unknown protocol.
+    `extended` are the extensions, described; None: those that `eval` names. The default of `min_context` is the longest
+    of these lengths. Raises `UserError` for an unknown protocol and an unknown extension.
     """
+    if extended is None:
+        extended = [load_group("extension", name) for name in eval.extensions]
     lengths = sorted({*eval.lengths, run.config.train.length})
     if eval.protocol not in PROTOCOLS:
         raise unknown("protocol", eval.protocol, PROTOCOLS)
@@ -83,7 +87,21 @@ def requests(run: Run, eval: Eval, on: str | None = None) -> list[Request]:
             targets, min_context = eval.targets or SAME_TARGETS, eval.min_context or lengths[-1]
             request = replace(request, block=eval.block, min_context=min_context, targets=targets)
         wanted.append(request)
-    return wanted
+    # No extension is what a run without one was trained with.
+    plain = "class" not in run.config.extension
+    chosen = [None if plain and "class" not in one else extensions.write(one) for one in extended] or [None]
+    return [replace(request, extension=one) for one in dict.fromkeys(chosen) for request in wanted]
+
+
+def refuse_inapplicable(run: Run, requests: Sequence[Request]) -> None:
+    """Raise `UserError` for an extension that does not apply to the encoding of a run, with those that do."""
+    config, wanted = run.config, dict.fromkeys(request.extension for request in requests)
+    shape = Shape(config.model.layers, config.model.width, config.model.heads, built_length(config))
+    with torch.random.fork_rng(devices=[]):
+        encoding = encodings.build(config.encoding, shape)
+    for extension in wanted:
+        if extension is not None:
+            extensions.applied(extensions.read(extension), encoding, label(config.encoding))
 
 
 def lay(request: Request, stream: Stream) -> tuple[Windows, str | None]:
@@ -162,26 +180,6 @@ class Text:
         return self.words_to.get(int(spans[0, 1])) if whole else None
 
 
-@dataclass
-class Reader:
-    """What reads a text: a run's model, or a reference."""
-
-    about: About
-    run_hash: str
-    step: int
-    folder: Path
-    """Where its rows are kept."""
-    score: Callable[[str], Score]
-    """How it reads a split of that name."""
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    dtype: str = "float32"
-    limit: Callable[[int], str | None] = lambda length: None
-    """Why it cannot read windows of that length; None: it can."""
-    kernel: Callable[[], tuple[str, str] | tuple[None, None]] = lambda: (None, None)
-    """The attention kernel of the last pass, and why it was that one."""
-    commit: tuple[str, bool] | None = field(default_factory=system.commit)
-
-
 def evaluate(
     run: Run,
     requests: Sequence[Request],
@@ -195,17 +193,17 @@ def evaluate(
     memory, a text that is too short, positions that end) becomes an n/a row with its reason, and the others stand.
     Encoding and sizes are the run's own. Raises `UserError` when the run is not finished or its text has changed.
     """
-    reader = _reader(run, system.device(device))
-    return rows(reader, _texts(run, requests), force, on_row)
+    return rows(reader.of_run(run, system.device(device)), _texts(run, requests), force, on_row)
 
 
 def missing(run: Run, requests: Sequence[Request], device: str = "auto") -> list[tuple[Request, int]]:
     """The requests that have no row yet, each with the number of inputs it would read."""
-    reader = _reader(run, system.device(device))
+    whole = reader.of_run(run, system.device(device))
     todo = []
     for request, text in _texts(run, requests):
         windows, reason = lay(request, text.stream)
-        if _finished(reader.folder, _blank(reader, request, text, windows)) is None:
+        one = whole.under(request.extension, request.length, search=False)
+        if _finished(one.folder, _blank(one, request, text, windows)) is None:
             todo.append((request, 0 if reason else int(windows.lengths.sum())))
     return todo
 
@@ -218,14 +216,15 @@ def rows(
     found = []
     for request, text in wanted:
         windows, reason = lay(request, text.stream)
-        blank = _blank(reader, request, text, windows)
-        row = None if force else _finished(reader.folder, blank)
+        one = reader.under(request.extension, request.length)
+        blank = _blank(one, request, text, windows)
+        row = None if force else _finished(one.folder, blank)
         if row is None:
-            reason = reason or reader.limit(request.length)
+            reason = reason or one.limit(request.length)
             if reason is None:
-                row = records.write(reader.folder, *_compute(reader, text, windows, blank))
+                row = records.write(one.folder, *_compute(one, text, windows, blank))
             else:
-                row = records.write(reader.folder, replace(blank, reason=reason), None)
+                row = records.write(one.folder, replace(blank, reason=reason), None)
             on_row(row)
         found.append(row)
     return found
@@ -241,7 +240,7 @@ def _compute(reader: Reader, text: Text, windows: Windows, blank: Row) -> tuple[
         try:
             arrays = measure(text.stream, windows, reader.score(text.split), TOKEN_BUDGET[device.type], bar.update)
         except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+            if not system.out_of_memory(error):
                 raise
             reason = f"a window of {blank.length} does not fit in the memory of {device.type}"
     seconds = time.perf_counter() - start
@@ -280,13 +279,6 @@ def _exp(x: float) -> float | None:
     return math.exp(x) if x < 709 else None
 
 
-def _out_of_memory(error: Exception) -> bool:
-    """Torch has a class for CUDA alone; elsewhere it is a RuntimeError like any other."""
-    said = ("not enough memory", "can't allocate memory", "ALLOC_FAILED", "backend out of memory")
-    kinds = (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds) or any(words in str(error) for words in said)
-
-
 def _blank(reader: Reader, request: Request, text: Text, windows: Windows) -> Row:
     """The row of a request with its key, before anything is measured."""
     prepared = text.prepared
@@ -296,6 +288,7 @@ def _blank(reader: Reader, request: Request, text: Text, windows: Windows) -> Ro
         **about,
         run_hash=reader.run_hash,
         step=reader.step,
+        extension=reader.extension,
         protocol=request.protocol,
         length=request.length,
         stride=request.stride,
@@ -343,72 +336,4 @@ def texts(
 
 
 def _texts(run: Run, requests: Sequence[Request]) -> Iterator[tuple[Request, Text]]:
-    tokenizer = run.tokenizer()
-
-    def own() -> Prepared:
-        prepared = tokens.prepare(run.config.data, tokenizer)
-        if prepared.corpus_fingerprint != run.record["corpus"]["fingerprint"]:
-            raise UserError(
-                f"The text of '{prepared.corpus}' is not the one {run.name} was trained on.",
-                "Train it again on the text of today, or bring the old text back.",
-            )
-        return prepared
-
-    return texts(own, tokenizer, requests)
-
-
-def _reader(run: Run, device: torch.device) -> Reader:
-    """A run's model, loaded when it is first needed."""
-    config, status, who = run.config, run.status(), run.record["identity"]
-    if status["state"] != "done":
-        raise UserError(
-            f"{run.name} is not finished: {status['state']} at step {status['step']}.",
-            "Give the command that started it again (posbench show says which).",
-        )
-    # Measured as it was trained, where the device can: bf16 autocast on CUDA alone.
-    half = device.type == "cuda" and run.record["decisions"]["precision"] == "bf16"
-
-    @cache
-    def decoder() -> Decoder:
-        return run.model().to(device)
-
-    def score(split: str, inputs_BT: np.ndarray, targets_Bn: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        model, length = decoder(), inputs_BT.shape[1]
-        ids, targets = torch.from_numpy(inputs_BT).to(device), torch.from_numpy(targets_Bn).to(device)
-        positions = model.positions(numbers.tolist(), length, generators(config.seed, split, numbers))
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            return model.token_losses(ids, targets, positions, last=targets.shape[1]).cpu().numpy()
-
-    def limit(length: int) -> str | None:
-        longest = decoder().encoding.max_length
-        if longest is None or length <= longest:
-            return None
-        return f"{label(config.encoding)} has positions for {longest} inputs and no more"
-
-    return Reader(
-        about=About(
-            kind="run",
-            run=run.name,
-            encoding=label(config.encoding),
-            recipe=hash8({key: value for key, value in who.items() if key != "seed"}),
-            setup=hash8({key: value for key, value in who.items() if key not in ("seed", "encoding")}),
-            heads=config.model.heads,
-            head_dim=config.model.width // config.model.heads,
-            model=config.model.name,
-            seed=config.seed,
-            train_length=config.train.length,
-            train_tokens=config.train.tokens,
-            trained_on=run.record["corpus"]["name"],
-            corpus=run.record["corpus"]["name"],
-            tokenizer=config.tokenizer["name"],
-            vocab_size=run.record["tokenizer"]["vocab_size"],
-        ),
-        run_hash=run.hash,
-        step=status["step"],
-        folder=run.rows_dir,
-        score=lambda split: partial(score, split),
-        device=device,
-        dtype="bfloat16" if half else "float32",
-        limit=limit,
-        kernel=lambda: (decoder().kernel, decoder().kernel_reason),
-    )
+    return texts(partial(reader.prepared, run), run.tokenizer(), requests)

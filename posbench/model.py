@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posbench import attention, encodings, head
-from posbench.config import Config, Model
+from posbench import attention, encodings, extensions, head
+from posbench.config import Config, Model, built_length, label, trained_length
 from posbench.encodings.base import Encoding, Shape
 from posbench.encodings.window import Window
 
@@ -221,17 +221,22 @@ def _documents(opens: Tensor, cache: Cache | None) -> Tensor:
     return documents
 
 
-def build(config: Config, vocab_size: int, end: int) -> Decoder:
+def build(config: Config, vocab_size: int, end: int, extended: bool = True) -> Decoder:
     """The decoder of a config with its initial weights, for a tokenizer of that many ids, `end` closing a document.
+
+    Its encoding is under the extension it is trained with, unless `extended` is false.
 
     Each tensor is drawn from a generator of its own, seeded by (seed, its name): two encodings at one seed share every
     weight they both have. What an encoding owns is drawn by the encoding, from a generator seeded the same way.
     """
     model = config.model
-    shape = Shape(model.layers, model.width, model.heads, config.train.length)
+    shape = Shape(model.layers, model.width, model.heads, built_length(config))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_seed(config.seed, "encoding"))
         encoding = encodings.build(config.encoding, shape)
+        if extended:
+            name, length = label(config.encoding), config.train.length
+            encoding = extensions.extend(config.extension, encoding, name, trained_length(config), length)
         boundary = end if config.data.get("attend") == "document" else None
         decoder = Decoder(model, vocab_size, encoding, config.train.dropout, boundary)
     initialise(decoder, config.seed)

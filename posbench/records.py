@@ -40,7 +40,7 @@ class Key:
 
     run_hash: str  # the run's hash; of a reference: its method and the text and tokenizer it was counted with
     step: int  # of the checkpoint; 0 for a reference
-    extension: str | None = None  # the change to the trained encoding, with its parameters
+    extension: str | None = None  # the change to the trained encoding, as JSON; None: read as it was trained
     protocol: str  # nonoverlapping | sliding | same-targets
     length: int  # inputs of one window
     stride: int | None = None  # sliding: targets a window adds
@@ -61,6 +61,8 @@ class About:
     kind: Literal["run", "reference"]  # a reference is counted on the training split, not trained
     run: str  # name of the run's directory
     encoding: str  # its label; of a reference: unigram | bigram
+    extended: bool = False  # whether it was trained under an extension: its label names which
+    init_from: str | None = None  # the run whose weights its training started from
     recipe: str | None = None  # 8 hex digits of the run's identity without its seed: its seeds have equal ones
     setup: str | None = None  # the same without its encoding either: equal for all encodings trained alike
     heads: int | None = None  # of the model: ALiBi's slopes and RoPE's pairs depend on both
@@ -144,6 +146,18 @@ class Arrays:
 
 class BadRow(UserWarning):
     """A file among the rows that is not a row, and was left out."""
+
+
+def extension_label(row: Row) -> str:
+    """The extension of a row as tables name it: "yarn", or with what was set, "yarn factor=4".
+
+    Without one a row is of the trained encoding: "none", or where that was trained under an extension "as trained".
+    """
+    if row.extension is None:
+        return "as trained" if row.extended else "none"
+    own = json.loads(row.extension)
+    settings = [f"{key}={value}" for key, value in own.items() if key not in ("name", "class", "source", "found")]
+    return " ".join([own["name"], *settings])
 
 
 def digest(key: Key) -> str:

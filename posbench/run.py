@@ -57,7 +57,7 @@ def root() -> Path:
 
 def name(config: Config) -> str:
     """The name of a config's run: what a reader looks for, then the hash of all that decides its weights."""
-    encoding = re.sub(r"[^A-Za-z0-9_.+]+", "-", label(config.encoding)).strip("-")
+    encoding = re.sub(r"[^A-Za-z0-9_.+]+", "-", label(config.encoding, config.extension)).strip("-")
     hashed = hash8(identity(settled(config)))
     return f"{encoding}-L{config.train.length}-{config.model.name}-s{config.seed}-{hashed}"
 
@@ -216,18 +216,25 @@ class Run:
             raise _damaged(self.path / "tokenizer.json", "it is not the tokenizer of the training")
         return tokenizer
 
-    def model(self) -> Decoder:
-        """The trained decoder, in eval mode on the CPU. Encoding, sizes and base are the stored ones."""
-        from posbench import checkpoint, model
-
-        if not self.weights.is_file():
-            status = self.status()
+    def refuse_unfinished(self) -> None:
+        """Raise UserError unless the training is done."""
+        status = self.status()
+        if status["state"] != "done":
             raise UserError(
                 f"{self.name} is not finished: {status['state']} at step {status['step']}.",
                 "Give the command that started it again (posbench show says which).",
             )
+
+    def model(self, extended: bool = True) -> Decoder:
+        """The trained decoder, in eval mode on the CPU. Encoding, sizes and base are the stored ones.
+
+        Without `extended`, the encoding of a run that was trained under an extension is as it was before that.
+        """
+        from posbench import checkpoint, model
+
+        self.refuse_unfinished()
         tokenizer = self.tokenizer()
-        decoder = model.build(self.config, tokenizer.vocab_size, tokenizer.end)
+        decoder = model.build(self.config, tokenizer.vocab_size, tokenizer.end, extended)
         checkpoint.load_weights(self.weights, self.record["hash"], decoder)
         return decoder.eval()
 

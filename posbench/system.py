@@ -91,6 +91,13 @@ def _lifetime_peak() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error says so: torch has a class for CUDA alone; elsewhere it is a RuntimeError like any other."""
+    said = ("not enough memory", "can't allocate memory", "ALLOC_FAILED", "backend out of memory")
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or any(words in str(error) for words in said)
+
+
 def commit() -> tuple[str, bool] | None:
     """Hash of the commit posbench runs from, and whether the checkout has changes; None for an installed posbench."""
     checkout = Path(__file__).resolve().parent.parent

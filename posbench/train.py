@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 import posbench
-from posbench import checkpoint, head, model, optim, system
+from posbench import checkpoint, head, initial, model, optim, system
 from posbench.checkpoint import State
 from posbench.config import Config, check, label
 from posbench.data import tokens, windows
@@ -60,10 +60,12 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
     """
     check(config)
     device = system.device(config.device)
-    prepared = tokens.prepare(config.data, config.tokenizer, say=say)
+    prepared = tokens.prepare(config.data, initial.tokenizer(config), say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
     refuse_oversized(config, prepared.tokenizer.vocab_size)
-    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device)
+    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end)
+    initial.take_over(config, decoder)
+    decoder.to(device)
     run = Run(directory(config))
     with run.lock():
         if run.started:
@@ -299,7 +301,7 @@ def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
     """
     check(config)
     device = system.device(config.device)
-    prepared = tokens.prepare(config.data, config.tokenizer, say=say)
+    prepared = tokens.prepare(config.data, initial.tokenizer(config), say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
     refuse_oversized(config, prepared.tokenizer.vocab_size)
     decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device).train()
@@ -379,6 +381,7 @@ def _outline(config: Config, prepared: Prepared, stream: Stream, decoder: Decode
     return (
         f"{directory(config).name}: parameters {places}; {steps:,} steps of {config.train.batch_tokens:,} tokens, "
         f"{read:,} in all: {read / stream.targets:.2f} epochs of {prepared.corpus}"
+        + (f"; from the weights of {config.init_from['name']}" if config.init_from else "")
     )
 
 

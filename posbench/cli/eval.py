@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -46,6 +46,14 @@ def evaluate(
     ] = None,
     targets: Annotated[int | None, typer.Option(help="Only so many targets; same-targets: 4096.")] = None,
     split: Annotated[str | None, typer.Option(help="test (the default), validation or train.")] = None,
+    extension: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="Changes to the trained encoding, such as none,pi,yarn; extension.factor=4 sets one of theirs.",
+            autocompletion=completion.choice("extension"),
+        ),
+    ] = None,
     on: Annotated[
         str | None,
         typer.Option(
@@ -64,6 +72,8 @@ def evaluate(
     posbench eval --lengths 512,1024,4096
 
     posbench eval rope-L512 --lengths 512,4096 --protocol same-targets
+
+    posbench eval rope-L512 --lengths 512,1024,2048 --extension none,pi,ntk,yarn
     """
     options = {
         "lengths": None if lengths is None else f"[{','.join(map(str, lengths.values))}]",
@@ -73,6 +83,7 @@ def evaluate(
         "min_context": min_context,
         "targets": targets,
         "split": split,
+        "extensions": None if extension is None else f"[{extension.strip().removeprefix('[').removesuffix(']')}]",
     }
     words = settings(words)
     # A path may hold a "=".
@@ -84,9 +95,12 @@ def evaluate(
             corpus(on, split or "test")
         overrides = [word for word in words if word not in names]
         for word in overrides:
-            if not word.startswith(("eval.", "eval=")):
+            if word.startswith("extension="):
+                raise UserError(f"{word} is no setting of an evaluation.", f"Write --{word.replace('=', ' ')}.")
+            if not word.startswith(("eval.", "eval=", "extension.")):
                 raise UserError(
-                    f"{word}: a run is evaluated as it was trained; only eval.* can be set.", "As in eval.block=16."
+                    f"{word}: a run is evaluated as it was trained; only eval.* and extension.* can be set.",
+                    "As in eval.block=16.",
                 )
         for option, of in {"stride": "sliding", "block": "same-targets", "min_context": "same-targets"}.items():
             if options[option] is not None and protocol != of and f"eval.protocol={of}" not in overrides:
@@ -101,7 +115,9 @@ def _evaluate(names: list[str], overrides: list[str], on: str | None, force: boo
     from posbench.config import compose
     from posbench.report.lengths import length_tables
 
-    eval = compose(overrides).eval
+    changes = [word for word in overrides if word.startswith("extension.")]
+    eval = compose([word for word in overrides if word not in changes]).eval
+    extended = _extended(eval.extensions, changes)
     failed: list[str] = []
     runs: list[Run] = []
     for one in [run.find(name) for name in names] or run.all_runs():
@@ -120,7 +136,9 @@ def _evaluate(names: list[str], overrides: list[str], on: str | None, force: boo
         raise UserError(f"There is no finished run in {run.root()}.", "Train one: posbench train encoding=rope")
     if eval.min_context is None:  # one for all runs, so that they share their targets
         eval.min_context = max([0, *eval.lengths, *(one.config.train.length for one in runs)])
-    jobs = [(one, evaluate.requests(one, eval, on)) for one in runs]
+    jobs = [(one, evaluate.requests(one, eval, on, extended)) for one in runs]
+    if len(names) == 1:
+        evaluate.refuse_inapplicable(*jobs[0])
     if not names and not force:
         _announce(jobs, device)
     rows: list[Row] = []
@@ -137,6 +155,23 @@ def _evaluate(names: list[str], overrides: list[str], on: str | None, force: boo
     if failed:
         say(f"{len(failed)} of {len(names) or len(jobs)} runs could not be evaluated: {', '.join(failed)}")
         raise typer.Exit(1)
+
+
+def _extended(names: list[str], changes: list[str]) -> list[dict[str, Any]]:
+    """The extensions of those names, described, with `changes` to the settings of each that is one."""
+    from posbench import extensions
+    from posbench.config import load_group
+
+    if changes and not {*names} - {"none"}:
+        raise UserError(f"{changes[0]} has no effect here.", "Name the extension: --extension yarn")
+    described = []
+    for name in names:
+        one = load_group("extension", name)
+        if "class" in one and changes:
+            one = load_group("extension", name, changes)
+        extensions.build(one)  # a bad setting is said before anything is measured
+        described.append(one)
+    return described
 
 
 def _announce(jobs: list[tuple[Run, list[Request]]], device: str) -> None:

@@ -81,14 +81,15 @@ def train(
 
 
 def _train(config: Any, command: str) -> None:
+    from posbench.config import label
     from posbench.run import root
     from posbench.train import train
 
-    run = train(config, command, say)
+    run, name = train(config, command, say), label(config.encoding, config.extension)
     status = run.status()
     loss = f"validation {status['valid']:.4f} nats a token" if status.get("valid") is not None else "not validated"
     say(
-        f"{run.name}: {config.encoding['name']} trained at L = {config.train.length} on {config.data['name']}, "
+        f"{run.name}: {name} trained at L = {config.train.length} on {config.data['name']}, "
         f"{status['tokens']:,} tokens, {status['epochs']:.2f} epochs, {loss}"
     )
     say(f"It is in {run.path}")

@@ -148,7 +148,11 @@ def _judge(claim: Claim, parts: Sequence[Part]) -> Verdict:
 def _in_part(claim: Claim, part: Part) -> Verdict:
     sides = (claim.left, claim.right)
     lines = [
-        [line for line in part.lines if (line.one.encoding, line.train_length) == (side.encoding, side.train_length)]
+        [
+            line
+            for line in part.lines
+            if (line.one.encoding, line.train_length, line.one.extension) == (side.encoding, side.train_length, None)
+        ]
         for side in sides
     ]
     values = [

@@ -1,6 +1,7 @@
 """The table of a comparison: encodings down, window lengths across, from rows alone.
 
-One table a part: perplexity, its ratio to the value at the training length, bits per byte gained over `none`.
+One table a part: perplexity, its ratio to the value at the training length, bits per byte gained over `none`; of
+extensions the nats they gain over the encoding as it was trained.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from posbench.errors import UserError
 from posbench.records import Row
-from posbench.report.parts import SHARED, Line, Part, parts, shape_text
+from posbench.report.parts import SHARED, Line, Part, gain, parts, shape_text
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.run import Run
 
@@ -37,11 +38,14 @@ def numbered(tables: list[Table], found: Sequence[Part]) -> list[Table]:
 
 def _table(part: Part) -> Table:
     """Up to three sections over the same columns, all written from the records that csv and json give."""
-    columns = [Column("encoding", "encoding", right=False), Column("train_length", "L"), Column("seeds", "seeds")]
+    extended = any(line.one.extension is not None or line.one.extended for line in part.lines)
+    columns = [Column("encoding", "encoding", right=False)]
+    columns += [Column("extension", "extension", right=False)] if extended else []
+    columns += [Column("train_length", "L"), Column("seeds", "seeds")]
     columns += [Column(str(length), f"{length:,}") for length in part.lengths]
     columns.append(Column("targets", "targets"))
     records = {
-        (id(line), length): _record(line, length, _none_like(line, part))
+        (id(line), length): _record(line, length, _none_like(line, part), _as_trained(line, part))
         for line in [*part.lines, *part.references]
         for length in part.lengths
         if length in line.rows
@@ -53,7 +57,7 @@ def _table(part: Part) -> Table:
         for line in lines:
             found = [records.get((id(line), length)) for length in part.lengths]
             cells = [Cell(None, "- ") if record is None else _starred(record, text(line, record)) for record in found]
-            rows.append([*_head(line), *cells, cell(line.one.targets)])
+            rows.append([*_head(line, extended), *cells, cell(line.one.targets)])
         return Section(title, rows)
 
     def value(line: Line, record: dict[str, Any]) -> str:
@@ -67,19 +71,25 @@ def _table(part: Part) -> Table:
     if any(record["gain_bits_per_byte"] is not None for record in records.values()):
         title = "Bits per byte gained over `none` at the same length, trained alike"
         sections.append(section(title, part.lines, _gain_text))
+    if any(record["gain_nats"] is not None for record in records.values()):
+        title = "Nats a token gained by the extension over the same checkpoint as it was trained"
+        lines = [line for line in part.lines if line.one.extension is not None]
+        sections.append(section(title, lines, _extension_gain_text))
     return Table(part_title(part), columns, sections, [*_notes(part), *reasons.notes()], list(records.values()))
 
 
-def _record(line: Line, length: int, none: Line | None) -> dict[str, Any]:
+def _record(line: Line, length: int, none: Line | None, trained: Line | None) -> dict[str, Any]:
     """One line and length, unrounded."""
     row = line.rows[length][0]
     loss, perplexity, ratio = line.loss(length), line.perplexity(length), line.ratio(length)
     bits = line.bits_per_byte(length)
     base = none.bits_per_byte(length) if none else None
     one_seed = loss is not None and loss.seeds == 1
+    gained = gain(line, trained, length) if trained else None
     return {
         "encoding": row.encoding,
-        "label": line.label,
+        "label": line.name,
+        "extension": line.extension if line.one.kind == "run" else None,
         "kind": row.kind,
         "train_length": row.train_length,
         "length": length,
@@ -105,6 +115,8 @@ def _record(line: Line, length: int, none: Line | None) -> dict[str, Any]:
         "ratio_error": ratio and ratio.error,
         "bits_per_byte": bits,
         "gain_bits_per_byte": base - bits if base is not None and bits is not None else None,
+        "gain_nats": gained and gained.value,
+        "gain_nats_error": gained and gained.error,
         "undertrained": line.undertrained,
         "model": row.model,
         "heads": row.heads,
@@ -122,17 +134,28 @@ def _none_like(line: Line, part: Part) -> Line | None:
         (
             one
             for one in part.lines
-            if one is not line and one.one.encoding == "none" and (one.one.kind, one.one.setup, one.one.dtype) == like
+            if one is not line
+            and (one.one.encoding, one.one.extension) == ("none", None)
+            and (one.one.kind, one.one.setup, one.one.dtype) == like
         ),
         None,
     )
 
 
-def _head(line: Line) -> list[Cell]:
-    label = line.label + (" †" if line.undertrained else "")
+def _as_trained(line: Line, part: Part) -> Line | None:
+    """The line of the same runs without an extension; None for one that has none."""
+    if line.one.extension is None:
+        return None
+    like = (line.one.run_hash, line.one.step, line.one.dtype)
+    plain = [one for one in part.lines if one.one.extension is None]
+    return next((one for one in plain if (one.one.run_hash, one.one.step, one.one.dtype) == like), None)
+
+
+def _head(line: Line, extended: bool) -> list[Cell]:
+    label = [cell(line.label + (" †" if line.undertrained else ""))]
     if line.one.kind == "reference":
-        return [cell(label), EMPTY, EMPTY]
-    return [cell(label), cell(line.train_length), cell(line.seeds)]
+        return [*label, *([EMPTY] if extended else []), EMPTY, EMPTY]
+    return [*label, *([cell(line.extension)] if extended else []), cell(line.train_length), cell(line.seeds)]
 
 
 def _starred(record: dict[str, Any], text: str) -> Cell:
@@ -171,6 +194,11 @@ def _gain_text(line: Line, record: dict[str, Any]) -> str:
     return "" if gain is None else f"{round(gain, 3) + 0.0:+.3f}"
 
 
+def _extension_gain_text(line: Line, record: dict[str, Any]) -> str:
+    value, error = record["gain_nats"], record["gain_nats_error"]
+    return "" if value is None else f"{round(value, 4) + 0.0:+.4f}" + ("" if error is None else f" ±{error:.4f}")
+
+
 def part_title(part: Part) -> str:
     """How and on what a part was measured."""
     row, shared = part.one, part.shared
@@ -206,11 +234,14 @@ def _notes(part: Part) -> list[str]:
             "Longer windows leave fewer targets early in a window, so perplexity falls with the length for any model; "
             "same-targets is free of that."
         )
+    if any(line.one.extension is not None for line in part.lines):
+        notes.append(
+            "extension: a change to the trained encoding, no further training; as it stands, or with factor auto, by "
+            "length / L. Its gain holds for this checkpoint on this text; ± is its paired standard error."
+        )
     if any(line.undertrained for line in part.lines):
         notes.append("† undertrained: at L not below the bigram.")
-    notes += [
-        f"{line.label} at L = {line.train_length:,}: {caveat}" for line in part.lines if (caveat := _caveat(line))
-    ]
+    notes += [f"{line.name} at L = {line.train_length:,}: {caveat}" for line in part.lines if (caveat := _caveat(line))]
     if part.references:
         notes.append("unigram, bigram: counted on the training split, no model.")
     return notes

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from posbench.records import Row, digest
+from posbench.records import Row, digest, extension_label
 from posbench.statistics import difference, exp
 
 SHARED = {
@@ -52,6 +52,16 @@ class Line:
     one: Row
     rows: dict[int, list[Row]]
     undertrained: bool = False
+
+    @property
+    def extension(self) -> str:
+        """The change to the trained encoding under which it was read, as tables name it."""
+        return extension_label(self.one)
+
+    @property
+    def name(self) -> str:
+        """Its label, and the extension if there is one."""
+        return self.label if self.one.extension is None else f"{self.label} + {self.extension}"
 
     @property
     def train_length(self) -> int | None:
@@ -114,6 +124,21 @@ def ratio(line: Line, length: int, base: Line, base_length: int) -> Value | None
     return _exp(_mean([_number(row.loss) - _number(other.loss) for row, other in pairs], error))
 
 
+def gain(line: Line, base: Line, length: int) -> Value | None:
+    """Nats a token that `base` loses more than `line` at `length`, both of the same checkpoints; None without a pair.
+
+    Of one checkpoint the error is that of the text, paired.
+    """
+    theirs = {row.run_hash: row for row in base.measured(length)}
+    pairs = [(row, theirs[row.run_hash]) for row in line.measured(length) if row.run_hash in theirs]
+    if not pairs:
+        return None
+    row, other = pairs[0]
+    paired = row.arrays_sha256 and other.arrays_sha256
+    error = difference(row, other).standard_error if paired else None
+    return _mean([_number(other.loss) - _number(row.loss) for row, other in pairs], error)
+
+
 def parts(rows: Iterable[Row]) -> list[Part]:
     """Rows sorted into parts, in the order in which they first come."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -143,7 +168,9 @@ def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
     grouped: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         recipe = row.recipe or row.run_hash
-        grouped.setdefault((row.kind, row.encoding, recipe, row.extension, row.dtype, row.step), []).append(row)
+        # By its label: what a search has found differs from length to length and from seed to seed.
+        extension = None if row.extension is None else extension_label(row)
+        grouped.setdefault((row.kind, row.encoding, recipe, extension, row.dtype, row.step), []).append(row)
     lines = [Line("", members[0], _by_length(members)) for members in grouped.values()]
     lengths = sorted({row.length for row in rows})
     part = Part(
@@ -183,17 +210,18 @@ def _name(lines: Sequence[Line]) -> None:
     shapes = {shape_text(line.one) for line in lines}
     for line in lines:
         row = line.one
-        line.label = row.encoding if row.extension is None else f"{row.encoding} + {row.extension}"
+        line.label = row.encoding
         if len(shapes) > 1:
             line.label += f" ({shape_text(row)})"
-    groups: dict[tuple[str, int | None], list[Line]] = {}
+    groups: dict[tuple[str, int | None, str], list[Line]] = {}
     for line in lines:
-        groups.setdefault((line.label, line.train_length), []).append(line)
+        groups.setdefault((line.label, line.train_length, line.extension), []).append(line)
     for twins in groups.values():
         if len(twins) == 1:
             continue
         tells = {
             "tokens": [f"{line.one.train_tokens or 0:,} tokens" for line in twins],
+            "start": [f"from {line.one.init_from}" if line.one.init_from else "from scratch" for line in twins],
             "text": [f"trained on {line.one.trained_on}" for line in twins],
             "dtype": [line.one.dtype for line in twins],
             "step": [f"step {line.one.step:,}" for line in twins],

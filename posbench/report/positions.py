@@ -52,10 +52,10 @@ def _table(part: Part) -> Table:
                 cells.append([Cell(None, f"{low:,}-{high:,}"), *shown])
         if cells:
             where = f", trained at {line.train_length:,}" if line.train_length else ""
-            sections.append(Section(line.label + where, cells))
+            sections.append(Section(line.name + where, cells))
         data += [record for length in part.lengths for record in measured[length].values()]
         absent += [
-            f"{line.label} at {length:,} is n/a: {line.rows[length][0].reason}"
+            f"{line.name} at {length:,} is n/a: {line.rows[length][0].reason}"
             for length in part.lengths
             if length in line.rows and not line.measured(length)
         ]
@@ -82,7 +82,7 @@ def _losses(line: Line, length: int) -> dict[int, dict[str, Any]]:
         row = rows[0]
         found[low] = {
             "encoding": row.encoding,
-            "label": line.label,
+            "label": line.name,
             "kind": row.kind,
             "train_length": row.train_length,
             "length": length,

@@ -87,7 +87,7 @@ def curve(table: str, encoding: str, train_length: int, multiples: Sequence[floa
 
 def beside(part: Part) -> Table | None:
     """Our curves of a nonoverlapping part, each with the paper's below; None when it holds none the paper printed."""
-    lines = [line for line in part.lines if line.one.encoding in SHOWN]
+    lines = [line for line in part.lines if line.one.encoding in SHOWN and line.one.extension is None]
     lines.sort(key=lambda line: (list(SHOWN).index(line.one.encoding), line.train_length))
     multiples = sorted({length / (line.train_length or 1) for line in lines for length in part.lengths})
     multiples = [multiple for multiple in multiples if multiple >= 1]
