@@ -139,6 +139,8 @@ class Decoder(nn.Module):
         self.norm = _norm(model)
         self.kernel = ""
         self.kernel_reason = ""
+        for layer in range(model.layers):
+            encoding.for_layer(layer)  # a wrapper makes these at the first call, which a compiled graph cannot
 
     def hidden(
         self, ids: Tensor, positions: Tensor | None = None, cache: Cache | None = None, last: int | None = None

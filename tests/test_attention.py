@@ -65,7 +65,8 @@ def compare(e, n_queries, n_keys, how_many=None, batch=1, device="cpu"):
         for got, want in zip(grads(out, qkv, e), wanted, strict=True):
             if want is not None:
                 assert got.isfinite().all(), name
-                assert (got - want).abs().max() < 1e-4 * max(1, want.abs().max()), name
+                # As a whole: at a corner (cope's table) a rounding gives one number the slope of the other side.
+                assert (got - want).norm() < 1e-4 * max(1, want.norm()), name
         seen.add(name)
     return seen
 

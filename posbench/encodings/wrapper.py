@@ -25,22 +25,31 @@ class Wrapper(Encoding):
     `encoding.inner='{name: rope, base: 500}'`.
     """
 
+    by_layer: bool = False
+    """True when it has parameters of its own for each layer, which it picks by `layer`."""
+
+    layer: int = 0
+    """Which layer's instance this is."""
+
     def __init__(self, shape: Shape, inner: Inner, inner_shape: Shape | None = None) -> None:
         """`inner_shape`: the shape the inner encoding is built for, where it is not `shape`."""
         super().__init__(shape)
         self.inner = inner(inner_shape or shape)
+        self._layers: dict[int, Wrapper] = {}
         self._take_facts()
 
     def _take_facts(self) -> None:
         self.max_length = self.inner.max_length
         self.shift_invariant = self.inner.shift_invariant
         self.cacheable = self.inner.cacheable
+        self.length_sized = self.inner.length_sized
         self.caveat = self.inner.caveat
 
     def around(self, inner: Encoding) -> Self:
         """The same wrapper, its own parameters shared, around another encoding."""
         other = copy.copy(self)
         other._modules = {**self._modules, "inner": inner}
+        other._layers = {}
         other._take_facts()
         return other
 
@@ -88,6 +97,14 @@ class Wrapper(Encoding):
         return self.inner.window(layer)
 
     def for_layer(self, layer: int) -> Encoding:
-        """Itself, or itself around the inner encoding's own instance of the layer."""
+        """Itself, or itself around the inner encoding's own instance of the layer.
+
+        Made at the first call and kept: a compiled graph cannot make one, so the decoder asks for all before.
+        """
         inner = self.inner.for_layer(layer)
-        return self if inner is self.inner else self.around(inner)
+        if inner is self.inner and not self.by_layer:
+            return self
+        if layer not in self._layers or self._layers[layer].inner is not inner:
+            self._layers[layer] = self.around(inner)
+            self._layers[layer].layer = layer
+        return self._layers[layer]

@@ -21,7 +21,7 @@ def test_a_wrapper_that_changes_nothing_is_what_it_holds(case):
     model.encoding = Wrapper(SHAPE, lambda shape: inner)
     assert torch.equal(logits(model, tokens), expected)
     assert model.encoding.hooks == inner.hooks
-    for fact in ("max_length", "shift_invariant", "cacheable"):
+    for fact in ("max_length", "shift_invariant", "cacheable", "length_sized"):
         assert getattr(model.encoding, fact) == getattr(inner, fact)
 
 
@@ -46,6 +46,17 @@ def test_a_wrapper_changes_a_hook_of_the_instance_of_each_layer():
     assert layers[1].inner is half.inner.for_layer(1)
     assert layers[0].own is half.own
     assert "bias" in layers[0].hooks
+
+
+def test_the_instance_of_a_layer_is_made_once_for_what_it_holds():
+    """A compiled graph cannot make one, and compiles anew when it meets another; but not for what it held before."""
+    half = Half(SHAPE, lambda shape: encoding(("shaw", {}), shape))
+    assert half.for_layer(1) is half.for_layer(1)
+    assert (half.for_layer(0).layer, half.for_layer(1).layer) == (0, 1)
+    before = half.for_layer(1)
+    half.inner = encoding(("shaw", {}), seed=1)
+    assert half.for_layer(1) is not before
+    assert half.for_layer(1).inner is half.inner.for_layer(1)
 
 
 def test_around_leaves_the_wrapper_as_it_was():
