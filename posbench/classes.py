@@ -125,6 +125,17 @@ def fits(value: Any, hint: Any) -> bool:
     return True
 
 
+def as_annotated(value: Any, hint: Any) -> Any:
+    """A value that fits `hint`, a whole number as a float where the annotation is of floats: in a YAML 2 is a way to
+    write 2.0, and to torch it is not.
+
+    >>> as_annotated(2, float | None), as_annotated(2, int | float), as_annotated(True, bool)
+    (2.0, 2, True)
+    """
+    parts = typing.get_args(hint) or (hint,)
+    return float(value) if type(value) is int and float in parts and int not in parts else value
+
+
 def words(hint: Any) -> str:
     """An annotation as a reader would say it.
 

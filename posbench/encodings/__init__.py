@@ -33,9 +33,12 @@ def build(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
     parameters, hints = classes.signature(cls)
     parameters.pop(next(iter(parameters)))  # the shape
     classes.check("encoding", name, own, parameters, hints)
-    held = {key: partial(build, value) for key, value in own.items() if hints.get(key) == Inner}
+    given = {
+        key: partial(build, value) if hints.get(key) == Inner else classes.as_annotated(value, hints.get(key))
+        for key, value in own.items()
+    }
     try:
-        return cls(shape, **own | held)
+        return cls(shape, **given)
     except ValueError as error:
         raise UserError(f"The encoding '{name}' cannot be built: {error}.") from error
 

@@ -39,7 +39,7 @@ def build(extension: Mapping[str, Any]) -> Extension | None:
         hints |= {"factor": Factor}
     classes.check("extension", name, own, parameters, hints)
     try:
-        return cls(**{key: value for key, value in own.items() if key != "factor"})
+        return cls(**{k: classes.as_annotated(value, hints.get(k)) for k, value in own.items() if k != "factor"})
     except ValueError as error:
         raise UserError(f"The extension '{name}' cannot be built: {error}.") from error
 

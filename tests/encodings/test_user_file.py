@@ -90,6 +90,11 @@ def test_its_parameters_are_checked_like_any_other(folder):
         encodings.build(without, SHAPE)
 
 
+def test_a_whole_number_for_a_float_is_a_float(folder):
+    """Of `strength=2` torch.full would make a tensor of integers, which has no gradient."""
+    assert encodings.build(described(folder, strength=2), SHAPE).log_strength.tolist() == [2.0] * 4
+
+
 def test_a_missing_file_and_a_missing_class_name_the_nearest(folder):
     with pytest.raises(UserError, match=r"no file '.*/mne.py'.\nDid you mean 'mine.py'"):
         encodings.build({"name": "log", "class": f"{folder}/encoding/mne.py:Mine"}, SHAPE)
