@@ -23,7 +23,7 @@ from posbench.search_path import choices, config_dir, files, user_dirs
 if TYPE_CHECKING:
     from posbench.encodings.base import Encoding, Shape
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the same config would give other weights."""
 
 

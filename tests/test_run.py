@@ -224,8 +224,8 @@ def test_a_run_of_another_config_is_refused_and_the_first_difference_named():
 
 def test_a_run_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch):
     run = begun(config())
-    monkeypatch.setattr(settings, "FORMAT", 2)
-    monkeypatch.setattr(runs, "FORMAT", 2)
+    monkeypatch.setattr(settings, "FORMAT", 3)
+    monkeypatch.setattr(runs, "FORMAT", 3)
     assert runs.directory(config()) != run.path
     with pytest.raises(UserError, match="was trained by format 1 of posbench, and this is format 2"):
         run.refuse_other(config(), "d" * 64)

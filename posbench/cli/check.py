@@ -29,9 +29,9 @@ def check(
     config_dir: ConfigDirOption = None,
     format: FormatOption = Format.table,
 ) -> None:
-    """Whether an encoding keeps what every encoding must keep: causal, cacheable, exact in 16 bits, ...
+    """Hold an encoding against what must be true of all.
 
-    Prints a line for each property: passed, failed with the number, or why it does not apply. Exit status 1 when one
+    Causal, the same through a cache, exact in 16 bits, ... Prints a line for each property: passed, failed with the number, or why it does not apply. Exit status 1 when one
     failed. POSBENCH_DEBUG=1 shows the traceback of an encoding that raised.
     """
     with extra_dir(config_dir):

@@ -19,6 +19,7 @@ from posbench.search_path import choices
 
 COMMANDS = {
     "": ["--help/-h", "--install-completion", "--show-completion", "--version"],
+    "check": ["[ENCODING]", "OVERRIDES...", "--config-dir", "--format/-f", "--help/-h"],
     "data": ["--config-dir", "--format/-f", "--help/-h"],
     "data prepare": ["NAME", "OVERRIDES...", "--config-dir", "--help/-h", "--out"],
     "doctor": ["--format/-f", "--help/-h"],
