@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from oracles.data_dependent import dape, fox
-from oracles.distance_biases import alibi
+from oracles.distance_biases import alibi, kerple_log
 from oracles.draws import HEADS, HERE, TOKENS, WIDTH, K, Q, drawn, same
 from tiny import SHAPE as MODEL
 from tiny import decoder, described, ids, layer_scores, logits
@@ -15,6 +15,7 @@ from posbench.encodings.alibi import Alibi
 from posbench.encodings.base import Shape
 from posbench.encodings.dape import Dape
 from posbench.encodings.fox import Fox
+from posbench.encodings.kerple import Kerple
 from posbench.encodings.t5 import T5
 from posbench.errors import UserError
 
@@ -36,6 +37,13 @@ def test_the_scores_equal_the_oracles_around_alibi(positions):
     """B is the oracle's ALiBi of zero queries and keys."""
     expected = dape(Q, K, positions=positions, bias=alibi(ZERO, ZERO, positions=positions), w1=W1, b1=B1, w2=W2, b2=B2)
     assert same(layer_scores(layer(Alibi), Q, K, positions), expected, 1e-5)
+
+
+def test_the_scores_equal_the_oracles_around_kerple():
+    own = layer(Kerple)
+    bias = kerple_log(ZERO, ZERO, positions=HERE, p=own.inner.p.tolist(), a=own.inner.a.tolist())
+    expected = dape(Q, K, positions=HERE, bias=bias, w1=W1, b1=B1, w2=W2, b2=B2)
+    assert same(layer_scores(own, Q, K, HERE), expected, 1e-5)
 
 
 def test_the_scores_equal_the_oracles_around_a_bias_that_the_tokens_compute():
