@@ -86,8 +86,11 @@ def _named(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def _plain(group: Any) -> Any:
-    """A group without the fingerprint that only a settled config has."""
-    return {key: value for key, value in group.items() if key != "fingerprint"} if isinstance(group, dict) else group
+    """What of a group can be asked for, without what is at its default: null, and `stream` of `data.attend`."""
+    if not isinstance(group, dict):
+        return group
+    given = {key: value for key, value in group.items() if value is not None and (key, value) != ("attend", "stream")}
+    return {key: value for key, value in given.items() if key not in ("fingerprint", "note", "size")}
 
 
 def _with_factor(extension: Mapping[str, Any], trained_length: int, length: int) -> dict[str, Any]:

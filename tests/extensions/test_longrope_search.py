@@ -7,7 +7,8 @@ import pytest
 import torch
 from tiny import SHAPE, decoder
 
-from posbench.extensions.longrope import EVALUATIONS, LongRope, find_factors
+from posbench.extensions.base import SEARCH_LOSSES
+from posbench.extensions.longrope import LongRope, find_factors
 
 GOAL = [1.0, 1.5, 3.0, 4.0]
 STARTS = [[4.0] * 4, [1.0, 1.6, 2.5, 4.0], [1.0, 1.0, 2.0, 4.0]]
@@ -21,7 +22,7 @@ def far(factors):
 def test_it_asks_for_at_most_64_losses():
     asked = []
     find_factors(lambda factors: asked.append(factors) or far(factors), STARTS, 4.0)
-    assert len(asked) == EVALUATIONS == 64
+    assert len(asked) == SEARCH_LOSSES == 64
     assert asked[:3] == STARTS
     asked.clear()
     find_factors(lambda factors: asked.append(factors) or far(factors), STARTS, 4.0, evaluations=2)
