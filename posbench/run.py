@@ -188,7 +188,7 @@ class Run:
         file = self.path / "status.json"
         if not file.is_file():
             return {"state": "new", "step": 0}
-        status = _read_json(file)
+        status, _ = _read_json(file), self.record  # without a record it is the status of nothing
         if not isinstance(status.get("state"), str) or not isinstance(status.get("step"), int):
             raise _damaged(file, "it names no state and step")
         for key, value in status.items():
