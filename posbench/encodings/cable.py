@@ -80,6 +80,7 @@ class Cable(Encoding):
 
     paper = "https://arxiv.org/abs/2503.08067"
     acts_on = "scores (bias computed from the tokens)"
+    reported = "FineWeb-Edu, trained at 1,024: perplexity 16.52 there, 15.41 at 15,360 (Veisi et al. 2025, Table 1)"
     shift_invariant = True
 
     def __init__(self, shape: Shape, slopes: bool = True, kernelized: bool = False) -> None:

@@ -83,6 +83,10 @@ class Cope(Encoding):
 
     paper = "https://arxiv.org/abs/2405.18719"
     acts_on = "scores (learned, times the query, at counted positions)"
+    reported = (
+        "Books3, trained at 128, the last 256 tokens: perplexity 31.61 there, 25.79 at 512, 90.66 at 8,192 "
+        "(Zheng et al. 2024, DAPE, Table 6)"
+    )
     shift_invariant = True
 
     def __init__(self, shape: Shape, npos: int | None = None) -> None:

@@ -60,6 +60,10 @@ class Dape(Wrapper):
     """
 
     paper = "https://arxiv.org/abs/2405.14722"
+    reported = (
+        "Pile ArXiv, trained at 512, the last 256 tokens, around `alibi`: perplexity 4.5262 there, 4.0013 at 8,192; "
+        "`alibi` alone 4.6146 and 4.7679 (Zheng et al. 2024, Table 5)"
+    )
     by_layer = True
 
     def __init__(self, shape: Shape, inner: Inner, hidden: int = 32) -> None:

@@ -69,6 +69,7 @@ class Fox(Encoding):
 
     paper = "https://arxiv.org/abs/2503.02130"
     acts_on = "scores (bias computed from the tokens)"
+    reported = "figures alone: no number read"
     shift_invariant = True
 
     def __init__(self, shape: Shape) -> None:

@@ -44,6 +44,11 @@ class Kerple(Encoding):
 
     paper = "https://arxiv.org/abs/2205.09921"
     acts_on = "scores (learned bias)"
+    reported = (
+        "OpenWebText2, trained at 512: perplexity 23.9 there, 21.4 at 16,384 "
+        "(`log`, Chi et al. 2022, Table 3); FineWeb-Edu, trained at 1,024: 16.70, and 26.13 at 15,360 "
+        "(Veisi et al. 2025, CABLE, Table 1)"
+    )
     shift_invariant = True
 
     def __init__(self, shape: Shape, variant: Literal["log", "power"] = "log") -> None:

@@ -46,6 +46,10 @@ class Randomized(Wrapper):
     """
 
     paper = "https://arxiv.org/abs/2305.16843"
+    reported = (
+        "algorithmic tasks, not language: test accuracy at unseen lengths 12.0 % higher on average "
+        "(Ruoss et al. 2023, abstract)"
+    )
 
     def __init__(self, shape: Shape, inner: Inner, span: int | None = None) -> None:
         """`inner`: the encoding that reads the positions. `span`: positions are drawn from 0 ... span - 1; None:

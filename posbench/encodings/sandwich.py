@@ -33,6 +33,7 @@ class Sandwich(Encoding):
 
     paper = "https://arxiv.org/abs/2212.10356"
     acts_on = "scores (fixed bias)"
+    reported = "not read"
     shift_invariant = True
 
     def __init__(self, shape: Shape, width: int | None = None, base: float = 10000.0) -> None:

@@ -70,6 +70,7 @@ class Swan(Encoding):
 
     paper = "https://arxiv.org/abs/2504.08719"
     acts_on = "queries and keys of the local layers, keys in sight; temperature of the global ones"
+    reported = "not read"
     shift_invariant = True
 
     def __init__(

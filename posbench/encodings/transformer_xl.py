@@ -73,6 +73,10 @@ class TransformerXL(Encoding):
 
     paper = "https://arxiv.org/abs/1901.02860"
     acts_on = "scores (learned, times the query)"
+    reported = (
+        "WikiText-103, trained at 512: perplexity 19.96 there, 18.92 at 1,512, 19.05 at 2,512 "
+        "(Oka et al. 2025, Table 1)"
+    )
     shift_invariant = True
 
     def __init__(self, shape: Shape, base: float = 10000.0) -> None:

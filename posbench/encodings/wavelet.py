@@ -53,6 +53,7 @@ class Wavelet(Encoding):
 
     paper = "https://arxiv.org/abs/2502.02004"
     acts_on = "scores (fixed vectors, times the query)"
+    reported = "WikiText-103, trained at 512: perplexity 19.19 there, 17.99 at 2,512 (Oka et al. 2025, Table 1)"
     shift_invariant = True
 
     def __init__(self, shape: Shape, scales: int = 8, mother: Literal["ricker", "gaussian"] = "ricker") -> None:
