@@ -224,10 +224,11 @@ def test_a_run_of_another_config_is_refused_and_the_first_difference_named():
 
 def test_a_run_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch):
     run = begun(config())
-    monkeypatch.setattr(settings, "FORMAT", 3)
-    monkeypatch.setattr(runs, "FORMAT", 3)
+    now = settings.FORMAT
+    monkeypatch.setattr(settings, "FORMAT", now + 1)
+    monkeypatch.setattr(runs, "FORMAT", now + 1)
     assert runs.directory(config()) != run.path
-    with pytest.raises(UserError, match="was trained by format 1 of posbench, and this is format 2"):
+    with pytest.raises(UserError, match=f"was trained by format {now} of posbench, and this is format {now + 1}"):
         run.refuse_other(config(), "d" * 64)
 
 
