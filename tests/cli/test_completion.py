@@ -13,6 +13,7 @@ import pytest
 from conftest import Posbench
 
 from posbench import cli
+from posbench.search_path import choices
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def zsh(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pos
     return offered
 
 
-ENCODINGS = ["alibi", "learned", "none", "rope", "shaw", "sinusoidal", "t5"]
+ENCODINGS = choices("encoding")
 
 
 def test_bash_is_offered_what_follows_the_last_equals_sign(bash):
