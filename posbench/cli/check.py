@@ -31,8 +31,9 @@ def check(
 ) -> None:
     """Hold an encoding against what must be true of all.
 
-    Causal, the same through a cache, exact in 16 bits, ... Prints a line for each property: passed, failed with the number, or why it does not apply. Exit status 1 when one
-    failed. POSBENCH_DEBUG=1 shows the traceback of an encoding that raised.
+    Causal, the same through a cache, exact in 16 bits, ... Prints a line for each property: passed, failed with the
+    number, or why it does not apply. Exit status 1 when one failed. POSBENCH_DEBUG=1 shows the traceback of an encoding
+    that raised.
     """
     with extra_dir(config_dir):
         from posbench import system
