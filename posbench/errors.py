@@ -160,6 +160,12 @@ def _bad_setting(error: OmegaConfBaseException) -> UserError:
     if isinstance(error, MissingMandatoryValue):
         return UserError(f"{key} must be given.", f"Write {key}=... on the command line.")
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
+        group, _, setting = key.partition(".")
+        if group == "extension":
+            from posbench.extensions import foreign
+
+            if said := foreign(setting):
+                return UserError(f"There is no setting '{key}'.", said)
         return no_setting(key, error.parent_node or {})
     if "does not support deletion" in text:
         return UserError(f"{key} cannot be taken away.", f"Write {key}=... to change it.")

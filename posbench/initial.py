@@ -104,10 +104,7 @@ def _with_factor(extension: Mapping[str, Any], trained_length: int, length: int)
         )
     if not built.takes_factor:
         return dict(extension)
-    try:
-        return {**extension, "factor": built.resolve(extension.get("factor", "auto"), trained_length, length)}
-    except ValueError as error:
-        raise UserError(f"The extension '{extension['name']}' cannot be used: {error}.") from error
+    return {**extension, "factor": built.resolve(extension.get("factor", "auto"), trained_length, length)}
 
 
 def recipe(config: Config, identity: Mapping[str, Any]) -> str:

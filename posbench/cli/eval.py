@@ -19,8 +19,8 @@ from posbench.cli.options import (
     settings,
     show,
 )
-from posbench.errors import UserError
-from posbench.search_path import extra_dir
+from posbench.errors import UserError, unknown
+from posbench.search_path import choices, extra_dir
 
 if TYPE_CHECKING:
     from posbench.evaluate import Request
@@ -83,7 +83,6 @@ def evaluate(
         "min_context": min_context,
         "targets": targets,
         "split": split,
-        "extensions": None if extension is None else f"[{extension.strip().removeprefix('[').removesuffix(']')}]",
     }
     words = settings(words)
     # A path may hold a "=".
@@ -93,6 +92,8 @@ def evaluate(
             from posbench.config import corpus
 
             corpus(on, split or "test")
+        if extension is not None:
+            options["extensions"] = f"[{','.join(_extensions(extension))}]"
         overrides = [word for word in words if word not in names]
         for word in overrides:
             if word.startswith("extension="):
@@ -157,6 +158,15 @@ def _evaluate(names: list[str], overrides: list[str], on: str | None, force: boo
         raise typer.Exit(1)
 
 
+def _extensions(text: str) -> list[str]:
+    """The names given to --extension, in brackets or not."""
+    names = [name.strip() for name in text.strip().removeprefix("[").removesuffix("]").split(",")]
+    for name in names:
+        if name not in choices("extension"):
+            raise unknown("extension", name, choices("extension"))
+    return names
+
+
 def _extended(names: list[str], changes: list[str]) -> list[dict[str, Any]]:
     """The extensions of those names, described, with `changes` to the settings of each that is one."""
     from posbench import extensions
@@ -168,7 +178,8 @@ def _extended(names: list[str], changes: list[str]) -> list[dict[str, Any]]:
     for name in names:
         one = load_group("extension", name)
         if "class" in one and changes:
-            one = load_group("extension", name, changes)
+            # "++" adds what is not there: the class itself says best what it has no setting for.
+            one = load_group("extension", name, [f"++{word}" for word in changes])
         extensions.build(one)  # a bad setting is said before anything is measured
         described.append(one)
     return described

@@ -31,15 +31,17 @@ def build(extension: Mapping[str, Any]) -> Extension | None:
         return None
     cls = find_class(str(extension["class"]))
     parameters, hints = classes.signature(cls)
-    for key in own:
-        if key in cls.foreign:
-            raise UserError(f"The extension '{name}' has no setting '{key}'.", cls.foreign[key])
+    for setting in own:
+        if setting in cls.foreign:
+            raise UserError(f"The extension '{name}' has no setting '{setting}'.", cls.foreign[setting])
     if cls.takes_factor:
         parameters |= {"factor": inspect.Parameter("factor", inspect.Parameter.KEYWORD_ONLY, default="auto")}
         hints |= {"factor": Factor}
     classes.check("extension", name, own, parameters, hints)
     try:
-        return cls(**{k: classes.as_annotated(value, hints.get(k)) for k, value in own.items() if k != "factor"})
+        built = cls(**{k: classes.as_annotated(value, hints.get(k)) for k, value in own.items() if k != "factor"})
+        built.resolve(own.get("factor", "auto"), trained_length=1, length=1)  # whatever the lengths: is it one?
+        return built
     except ValueError as error:
         raise UserError(f"The extension '{name}' cannot be built: {error}.") from error
 
@@ -67,6 +69,12 @@ def applied(extension: Mapping[str, Any], encoding: Encoding, label: str) -> Ext
             f"extension: {', '.join(applicable(encoding))}",
         )
     return built
+
+
+def foreign(setting: str) -> str | None:
+    """What to write here for a setting of that name in other tools; None where no shipped extension knows of it."""
+    shipped = [find_class(described["class"]) for _, described in catalogue() if "class" in described]
+    return next((cls.foreign[setting] for cls in shipped if setting in cls.foreign), None)
 
 
 def catalogue() -> list[tuple[str, dict[str, Any]]]:

@@ -222,8 +222,8 @@ def test_a_wrong_parameter_is_named(name, change, message):
 @pytest.mark.parametrize(
     ("name", "own", "message"),
     [
-        ("pi", {"factor": 0.5}, "cannot extend rope: factor must be auto or a number of 1 or more, not 0.5."),
-        ("pi", {"factor": float("inf")}, "cannot extend rope: factor must be auto or a number of 1 or more"),
+        ("pi", {"factor": 0.5}, "cannot be built: factor must be auto or a number of 1 or more, not 0.5."),
+        ("pi", {"factor": float("inf")}, "cannot be built: factor must be auto or a number of 1 or more"),
         ("longrope", {"factors": [2.0]}, "cannot extend rope: factors needs one number for each of 4 pairs, not 1."),
         ("longrope", {"factors": "search"}, "cannot extend rope: its factors must be given as a list"),
     ],
