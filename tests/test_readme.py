@@ -12,21 +12,15 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
+from pages import PAGES, ROOT, TINY, anchors, block, commands
 
 from posbench import cli
 from posbench.search_path import choices
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-TINY = (
-    "model.layers=1 model.width=32 model.heads=2 model.hidden=48 tokenizer=bytes "
-    "train.tokens=8192 train.compile=off train.threads=1 device=cpu"
-)
+PAGE = ROOT / "README.md"
+README = PAGE.read_text(encoding="utf-8")
 
 SMALLEST = {
     "posbench train encoding=rope": TINY,
@@ -63,20 +57,6 @@ ELSEWHERE = {
 }
 
 
-def commands(page: Path) -> list[str]:
-    """The lines after "$" in its console blocks, without their comments."""
-    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
-    lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    return [line.split("  #")[0].strip() for line in lines]
-
-
-def block(name: str) -> str:
-    """The code that stands under the name of a file."""
-    found = re.search(rf"`{re.escape(name)}`:\n\n```\w+\n(.*?)```", README, re.S)
-    assert found, f"the README shows no {name}"
-    return found[1]
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder to work in, with runs and prepared text of its own."""
@@ -88,7 +68,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_every_command_has_a_smallest_form_and_every_form_a_command():
-    written = {command for page in PAGES for command in commands(page)}
+    """Those of docs/ are in test_pages.py."""
+    written = {command for page in (PAGE, ROOT / "CONTRIBUTING.md") for command in commands(page)}
     assert written == SMALLEST.keys() | ELSEWHERE.keys()
 
 
@@ -99,11 +80,11 @@ def test_the_commands_of_the_readme_run(folder, capfd):
     for name in ("my/encoding/log.py", "my/encoding/log.yaml"):
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(block(name), encoding="utf-8")
+        file.write_text(block(PAGE, name), encoding="utf-8")
     (folder / "texts").mkdir()
     for number in range(4):
         (folder / "texts" / f"{number}.txt").write_text(f"The {number} cats sat on the mat. " * 200, encoding="utf-8")
-    for command in commands(ROOT / "README.md"):
+    for command in commands(PAGE):
         if command in ELSEWHERE:
             continue
         words = [*shlex.split(command)[1:], *SMALLEST[command].split()]
@@ -155,7 +136,11 @@ def test_every_corpus_and_tokenizer_is_in_the_readme():
 def test_every_path_that_is_named_exists(page):
     text = page.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
     paths = re.findall(r"`((?:posbench|configs|scripts|docs|tests)/[\w./-]+)(?:::\w+)?`", text)
     assert [path for path in paths if not (ROOT / path).exists()] == []
 

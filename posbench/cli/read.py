@@ -156,6 +156,9 @@ def encodings(
         ),
     ] = "nano",
     length: Annotated[int, typer.Option(min=1, help="The training length they are counted at.")] = 512,
+    page: Annotated[
+        bool, typer.Option("--page", help="All of them and the extensions as one page of Markdown.")
+    ] = False,
     config_dir: ConfigDirOption = None,
     format: FormatOption = Format.table,
 ) -> None:
@@ -163,63 +166,35 @@ def encodings(
 
     With NAME: its formula, where it acts, its parameters.
     """
+    if page and (name is not None or format is not Format.table):
+        raise UserError("--page is Markdown, and of all encodings.", "Leave out NAME and --format.")
     with extra_dir(config_dir):
-        from posbench.encodings import catalogue
-        from posbench.report.tables import Column, table
+        from posbench.encodings import catalogue as entries
+        from posbench.report import catalogue
 
-        entries = dict(catalogue())
-        if name is not None and name not in entries:
-            raise unknown("encoding", name, entries)
-        if name is not None:
-            _page(name, entries[name], _shape(model, length), f"{name} ({model}, trained at {length})", format)
-            return
-        columns = [
-            Column("encoding", "encoding", right=False),
-            Column("acts_on", "acts on", right=False),
-            Column("parameters", "learned"),
-            Column("max_length", "longest"),
-            Column("paper", "paper", right=False),
-        ]
-        title = f"Encodings ({model}, trained at {length})"
-        shape = _shape(model, length)
-        rows = [{"encoding": key} | _facts(entry, shape) for key, entry in entries.items()]
-        show(table(title, columns, rows), format)
-
-
-def _shape(model: str, length: int) -> Shape:
-    from posbench.config import load_group
-    from posbench.encodings.base import Shape
-
-    size = load_group("model", model)
-    return Shape(size["layers"], size["width"], size["heads"], length)
-
-
-def _facts(entry: dict[str, Any], shape: Shape) -> dict[str, Any]:
-    """What an encoding says of itself at a size."""
-    from posbench.config import build_encoding
-
-    encoding = build_encoding(entry, shape)
-    return {
-        "acts_on": encoding.acts_on,
-        "parameters": sum(parameter.numel() for parameter in encoding.parameters()),
-        "max_length": encoding.max_length,
-        "shift_invariant": encoding.shift_invariant,
-        "cacheable": encoding.cacheable,
-        "paper": encoding.paper or None,
-        "caveat": encoding.caveat,
-    }
+        if page:
+            print(catalogue.page(model, length))
+        elif name is None:
+            show(catalogue.overview(model, length), format)
+        else:
+            found = dict(entries())
+            if name not in found:
+                raise unknown("encoding", name, found)
+            _page(name, found[name], catalogue.shape(model, length), f"{name} ({model}, trained at {length})", format)
 
 
 def _page(name: str, entry: dict[str, Any], shape: Shape, title: str, form: Format) -> None:
     from posbench.encodings import find_class
+    from posbench.report.catalogue import applying, facts
     from posbench.report.tables import Column, table
 
     own = {f"encoding.{key}": value for key, value in entry.items() if key not in ("name", "class")}
-    facts = {"class": entry["class"]} | own | _facts(entry, shape)
-    caveat = facts.pop("caveat")
+    said = facts(entry, shape) | {"extensions": ", ".join(applying(entry, shape))}
+    caveat = said.pop("caveat")
     columns = [Column("what", "what", right=False), Column("value", "value", right=False)]
     doc = inspect.getdoc(find_class(entry["class"])) or ""
     if form is Format.table:
         print(doc + "\n")
     notes = [text for text in ("" if form is Format.table else doc, caveat) if text]
-    show(table(title, columns, [{"what": key, "value": value} for key, value in facts.items()], notes), form)
+    rows = [{"what": key, "value": value} for key, value in ({"class": entry["class"]} | own | said).items()]
+    show(table(title, columns, rows, notes), form)

@@ -23,7 +23,7 @@ COMMANDS = {
     "data": ["--config-dir", "--format/-f", "--help/-h"],
     "data prepare": ["NAME", "OVERRIDES...", "--config-dir", "--help/-h", "--out"],
     "doctor": ["--format/-f", "--help/-h"],
-    "encodings": ["[NAME]", "--config-dir", "--format/-f", "--help/-h", "--length", "--model"],
+    "encodings": ["[NAME]", "--config-dir", "--format/-f", "--help/-h", "--length", "--model", "--page"],
     "eval": [
         "WORDS...", "--block", "--config-dir", "--device", "--force", "--format/-f", "--help/-h", "--lengths",
         "--min-context", "--on", "--protocol", "--split", "--stride", "--targets",

@@ -46,6 +46,27 @@ def test_the_page_of_an_encoding_says_what_a_length_leaves_untrained(posbench: P
         assert "never trained, since" not in posbench(f"encodings {other}").out.replace("\n", " ")
 
 
+def test_the_catalogue_is_one_page_with_an_encoding_of_ones_own_and_what_is_not_there(
+    posbench: Posbench, tmp_path: Path
+):
+    folder = tmp_path / "my" / "encoding"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(
+        'from posbench.encodings.rope import Rope\n\n\nclass Mine(Rope):\n    """As *RoPE*."""\n'
+    )
+    (folder / "mine.yaml").write_text("class: mine.py:Mine\nbase: 500\n")
+    page = posbench(f"encodings --page --config-dir {tmp_path / 'my'}").out
+    assert "| [mine](#mine) | queries and keys | 0 | - | abf, dynamic_ntk," in page  # what RoPE reports is not its own
+    assert "`encoding.base=500`" in page
+    assert "As \\*RoPE\\*." in page
+    assert "2507.23083" in page
+    assert "Not there: CARoPE" in posbench("encodings").out
+    for words in ("encodings rope --page", "encodings --page --format csv"):
+        done = posbench(words)
+        assert (done.status, done.out) == (2, "")
+        assert "--page is Markdown, and of all encodings." in done.err
+
+
 def test_corpora_are_listed_and_one_is_prepared_ahead(
     posbench: Posbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

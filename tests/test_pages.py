@@ -1,0 +1,113 @@
+"""The pages of docs/ are held to what they say: what is generated is current, commands run, names exist."""
+
+import csv
+import re
+import shlex
+
+import pytest
+from pages import ROOT, TINY, block, commands
+
+from posbench import cli
+from posbench.check.properties import PROPERTIES
+from posbench.encodings.base import HOOKS, Encoding
+from posbench.report import catalogue
+
+DOCS = ROOT / "docs"
+OWN = DOCS / "add-an-encoding.md"
+FOOTGUNS = (DOCS / "footguns.md").read_text(encoding="utf-8")
+
+SMALLEST = {
+    "posbench check my/encoding/root.py:Root": "",
+    "posbench encodings root --config-dir my": "",
+    "posbench train -m encoding=root,alibi,none train.length=128 train.tokens=200000 --config-dir my": TINY,
+    "posbench eval --lengths 128,512,2048 --targets 16384": "--targets 4096",
+    "posbench eval --lengths 128,512,2048 --protocol same-targets": "--targets 64",
+    "posbench table": "",
+    "posbench check capped --config-dir my": "",
+}
+"""The commands of the page on one's own encoding, with what is added so that they take a moment."""
+
+
+@pytest.fixture(scope="module")
+def faults():
+    """Of the small broken encodings: which property finds which."""
+    with (ROOT / "tests" / "check" / "broken.csv").open(newline="") as file:
+        return {row.pop("encoding"): row for row in csv.DictReader(file)}
+
+
+def test_the_page_of_the_encodings_is_current(monkeypatch):
+    monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
+    current = (DOCS / "encodings.md").read_text(encoding="utf-8")
+    made = catalogue.page("nano", 512) + "\n"
+    assert current == made, "A docstring or fact has changed. Type: posbench encodings --page > docs/encodings.md"
+
+
+def test_the_commands_of_the_docs_are_those_that_are_run():
+    written = {page.name: commands(page) for page in DOCS.glob("*.md") if commands(page)}
+    assert written == {OWN.name: list(SMALLEST)}
+
+
+@pytest.mark.slow
+def test_an_encoding_of_ones_own_gets_check_and_table(tmp_path, monkeypatch, capfd):
+    """Its files are written and its commands given as the page has them, in one empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
+    (tmp_path / "my" / "encoding").mkdir(parents=True)
+    for name in re.findall(r"`(my/encoding/\w+\.(?:py|yaml))`:\n\n```", OWN.read_text(encoding="utf-8")):
+        (tmp_path / name).write_text(block(OWN, name), encoding="utf-8")
+    printed = ""
+    for command in commands(OWN):
+        status = cli.run([*shlex.split(command)[1:], *SMALLEST[command].split()])
+        out, err = capfd.readouterr()
+        assert status == 0, f"{command}: {err}"
+        if "check" in command:
+            assert out.count(" passed ") >= 10
+            assert " failed " not in out
+        printed = out if command == "posbench table" else printed
+    for name in ("root", "alibi", "none"):
+        assert re.search(rf"^{name} +128 ", printed, re.M)
+    assert cli.run(shlex.split("check capped encoding.inner=rope --config-dir my")) == 2
+    assert "it caps the distances of a bias" in capfd.readouterr().err
+
+
+def test_the_page_tells_every_hook_and_property():
+    text = OWN.read_text(encoding="utf-8")
+    hooks = re.findall(r"^\| `(\w+)\(", text, re.M)
+    properties = re.findall(r"^\| `([^`]+)` \|", text[text.index("## What check prints") :], re.M)
+    assert sorted(hooks) == sorted(HOOKS)
+    assert properties == list(PROPERTIES)
+
+
+def test_the_page_tells_every_fact():
+    """Those of the base class that are public and plain: what a subclass declares."""
+    text = OWN.read_text(encoding="utf-8")
+    facts = text[text.index("## Facts to declare") : text.index("## What check prints")]
+    told = {word for line in re.findall(r"^\| (`.*?) \|", facts, re.M) for word in re.findall(r"\w+", line)}
+    assert told == Encoding.__annotations__.keys()
+
+
+def test_every_property_that_a_footgun_names_finds_it(faults):
+    named = re.findall(r"property `([^`]+)`(?: \(finds `(\w+)`\))?", FOOTGUNS)
+    assert [name for name, _ in named if name not in PROPERTIES] == []
+    assert [(name, fault) for name, fault in named if fault and faults[fault][name] != "failed"] == []
+    assert {fault for _, fault in named if fault} == faults.keys()
+
+
+def test_every_footgun_says_wrong_right_and_check():
+    """Every section, each with a test (those exist: test_readme.py) or a property."""
+    sections = re.split(r"^### ", FOOTGUNS, flags=re.M)[1:]
+    assert len(sections) > 40
+    for section in sections:
+        wrong, right, check = (section.find(f"- **{word}:** ") for word in ("Wrong", "Right", "Check"))
+        assert 0 < wrong < right < check, section
+        assert re.search(r"`tests/\S+::test_\w+`|property `", section[check:]), section
+
+
+def test_what_is_not_there_is_not_there():
+    """A method that came in is no longer named as missing."""
+    text = (DOCS / "encodings.md").read_text(encoding="utf-8")
+    for one in catalogue.ABSENT:
+        assert f"[{one.name}]({one.paper})" in text
+        assert f"### {one.name.lower().replace(' ', '_')}\n" not in text
