@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import SHAPE, decoder, ids, logits
+from tiny import FILES, SHAPE, decoder, ids, logits
 
 from posbench import classes, extensions
 from posbench.config import load_group
@@ -25,6 +25,7 @@ FACTORS = [1.0, 1.5, 2.0, 4.0]
 
 NAMES = [name for name in choices("extension") if name != "none"]
 ENCODINGS = ("rope", "alibi", "none", "shaw", "t5")
+"""One of each kind an extension asks for; `EVERYWHERE` has them all."""
 
 
 def described(name, **own):
@@ -33,15 +34,22 @@ def described(name, **own):
     return found | ({"factors": FACTORS} if found.get("factors") == "search" else {}) | own
 
 
-def applying():
+def applying(encodings):
     """(extension, encoding) for every pair that belongs together."""
-    for name in NAMES:
-        for encoding in ENCODINGS:
-            if extensions.build(described(name)).applies_to(decoder((encoding, {}), SMALL).encoding):
+    for encoding in encodings:
+        held = decoder((encoding, {}), SMALL).encoding
+        for name in NAMES:
+            if extensions.build(described(name)).applies_to(held):
                 yield pytest.param(name, encoding, id=f"{name}-{encoding}")
 
 
-APPLYING = list(applying())
+APPLYING = list(applying(ENCODINGS))
+EVERYWHERE = [
+    one
+    for one in applying([name for name in FILES if decoder((name, {}), SMALL).encoding.max_length is None])
+    # In blocks of half the trained length a query never sees more keys than in training.
+    if one.values != ("logn", "xpos")
+]
 
 
 def extended(name, encoding, length=4 * LENGTH, wrap=False, **own):
@@ -57,7 +65,7 @@ def test_every_extension_has_an_encoding_here():
     assert {param.values[0] for param in APPLYING} == set(NAMES)
 
 
-@pytest.mark.parametrize(("name", "encoding"), APPLYING)
+@pytest.mark.parametrize(("name", "encoding"), EVERYWHERE)
 def test_no_knob_is_inert(name, encoding):
     """At four times the trained length the logits are others than the trained encoding's, by more than 1e-3."""
     model, other = extended(name, encoding)
@@ -67,7 +75,7 @@ def test_no_knob_is_inert(name, encoding):
     assert after.isfinite().all()
 
 
-@pytest.mark.parametrize(("name", "encoding"), APPLYING)
+@pytest.mark.parametrize(("name", "encoding"), EVERYWHERE)
 def test_factor_1_is_the_trained_encoding(name, encoding):
     """Of abf, that is the trained base; of log-n, windows up to the trained length, as of dynamic NTK beyond which
     factor 1 multiplies by length / trained length; of longrope with the short list."""
@@ -87,7 +95,7 @@ def test_auto_is_the_length_over_the_trained_one(name, encoding):
     assert torch.equal(logits(auto, ids(40)), logits(given, ids(40)))
 
 
-@pytest.mark.parametrize(("name", "encoding"), APPLYING)
+@pytest.mark.parametrize(("name", "encoding"), EVERYWHERE)
 def test_the_trained_encoding_stays_as_it_was_and_the_parameters_are_shared(name, encoding):
     model = decoder((encoding, {}), SMALL)
     trained, tokens = model.encoding, ids(4 * LENGTH)
@@ -109,7 +117,7 @@ def test_inside_a_wrapper_it_changes_what_is_held(name, encoding):
     assert wrapped.encoding.cacheable == plain.encoding.cacheable
 
 
-@pytest.mark.parametrize(("name", "encoding"), APPLYING)
+@pytest.mark.parametrize(("name", "encoding"), EVERYWHERE)
 def test_a_long_window_leaves_no_trace(name, encoding):
     """STATE-1: short, long, short again; the same bits."""
     model = extended(name, encoding)[1]
