@@ -152,14 +152,14 @@ def test_a_cache_gives_what_one_pass_gives_or_is_refused(name, encoding):
 @pytest.mark.parametrize("name", NAMES)
 def test_where_it_does_not_apply_it_is_refused_with_those_that_do(name):
     built = extensions.build(described(name))
-    for encoding in ENCODINGS:
-        held = decoder((encoding, {}), SMALL).encoding
-        if not built.applies_to(held):
-            with pytest.raises(UserError) as error:
-                extensions.extend(described(name), held, encoding, LENGTH, 4 * LENGTH)
-            assert error.value.message == f"The extension '{name}' does not apply to {encoding}."
-            assert error.value.hint == f"extension: {', '.join(extensions.applicable(held))}"
-            assert "none" in extensions.applicable(held)
+    held = {encoding: decoder((encoding, {}), SMALL).encoding for encoding in ENCODINGS}
+    refused = [encoding for encoding in ENCODINGS if not built.applies_to(held[encoding])]
+    assert bool(refused) == (name != "logn")
+    for encoding in refused[:1]:
+        with pytest.raises(UserError) as error:
+            extensions.extend(described(name), held[encoding], encoding, LENGTH, 4 * LENGTH)
+        assert error.value.message == f"The extension '{name}' does not apply to {encoding}."
+        assert error.value.hint == f"extension: {', '.join(extensions.applicable(held[encoding]))}"
 
 
 def test_which_extensions_apply_to_which_encoding():
