@@ -3,7 +3,7 @@
     train.py                 one run, or a sweep through Hydra (bridge.py)
     eval.py                  runs at lengths
     read.py                  table, show, runs, encodings
-    data.py study.py generate.py doctor.py check.py
+    data.py study.py generate.py doctor.py check.py bench.py
     completion.py groups.py  what <tab> and --help say of the configs
     options.py               options that several commands share
 
@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 import posbench
-from posbench.cli import bridge, check, data, doctor, eval, generate, groups, read, study, train
+from posbench.cli import bench, bridge, check, data, doctor, eval, generate, groups, read, study, train
 from posbench.cli.options import say
 from posbench.errors import UserError, refused
 
@@ -48,6 +48,7 @@ app.command("encodings")(read.encodings)
 app.add_typer(data.app, name="data")
 app.command("reproduce")(study.reproduce)
 app.command("check")(check.check)
+app.add_typer(bench.app, name="bench")
 app.command("generate")(generate.generate)
 app.command("doctor")(doctor.doctor)
 

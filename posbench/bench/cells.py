@@ -1,0 +1,226 @@
+"""One thing to time: a training step, or one call of an evaluation, of posbench or of a peer.
+
+A `Cell` is plain data, so that it can be sent to a process of its own and be built there; `prepare` builds it. The text
+is random ids: what a step costs does not depend on them, and no corpus is needed.
+
+    B windows of one call, T tokens of a window, V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posbench import config as configs
+from posbench import model, optim, system
+from posbench.config import Config
+from posbench.data.windows import generators
+from posbench.decisions import Decisions, decide
+from posbench.model import Decoder
+from posbench.train import gradient
+
+OURS = "posbench"
+
+SCHEDULE = 1_000_000
+"""Steps of the recipe that is timed, of which the first is made again and again: its rate is so low that the weights
+stay what they were, and random ids cannot make the loss run away."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to run one model; the fastest is timed."""
+
+    attention: str = ""
+    """A peer's implementation of attention; posbench picks its own."""
+    compiled: bool = False
+
+    def __str__(self) -> str:
+        mode = "compiled" if self.compiled else "eager"
+        return f"{mode}, {self.attention} attention" if self.attention else mode
+
+
+@dataclass(frozen=True)
+class Cell:
+    maker: str
+    """`OURS`, or the name of a peer."""
+    config: Config = field(hash=False)
+    """Shape, recipe, precision and device; the encoding where posbench is the maker."""
+    vocab: int
+    task: str
+    """train | eval"""
+    length: int
+    windows: int
+    """Windows of one call."""
+    variant: Variant = Variant()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one call."""
+        return self.windows * self.length
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self)
+
+
+def from_dict(stored: dict[str, Any]) -> Cell:
+    """The cell that `Cell.to_dict` gave."""
+    config, variant = configs.from_dict(stored["config"]), Variant(**stored["variant"])
+    return Cell(**{**stored, "config": config, "variant": variant})
+
+
+@dataclass
+class Prepared:
+    """A cell that is ready to run."""
+
+    call: Callable[[], object]
+    parameters: int
+    short: Callable[[], object] | None = None
+    """The same call with one short window; None in training, whose step has one size."""
+    eager: Callable[[], object] | None = None
+    """posbench's training step, not compiled: for whoever looks at its operations."""
+    kernel: Callable[[], str] = lambda: ""
+    """posbench's attention kernel of the last call."""
+
+
+SHORT = 128
+"""Tokens of a short call, whose memory is that of the model itself."""
+
+
+def prepare(cell: Cell) -> Prepared:
+    """Build the model of a cell, its optimizer and its ids.
+
+    Raises `UserError` where a peer cannot be had, and whatever a model raises that does not fit in memory.
+    """
+    system.set_threads(cell.config.train.threads)
+    device = system.device(cell.config.device)
+    if cell.maker == OURS:
+        return _ours_train(cell, device) if cell.task == "train" else _ours_eval(cell, device)
+    return _peer_train(cell, device) if cell.task == "train" else _peer_eval(cell, device)
+
+
+def text(cell: Cell, device: torch.device, windows: int | None = None, length: int | None = None) -> Tensor:
+    """Random ids (B, T + 1)."""
+    shape = (windows or cell.windows, (length or cell.length) + 1)
+    return torch.randint(cell.vocab, shape, generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`function` compiled for the shapes it is called with.
+
+    Models of one class share their code, and each is one more entry of its cache: at the default limit of 8 the ninth
+    would run eager and say nothing. For the same reason the shapes are static: otherwise a second length would make all
+    that is compiled later general, and slower.
+    """
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = 1024
+    torch._dynamo.config.accumulated_recompile_limit = 1024
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    return torch.compile(function, dynamic=False)
+
+
+def half(cell: Cell, device: torch.device) -> bool:
+    """Whether passes run under bf16 autocast: posbench's rule, also for its peers."""
+    asked = cell.config.train.precision
+    if cell.task == "eval" and device.type != "cuda":
+        return False
+    return asked == "bf16" or (asked == "auto" and device.type == "cuda")
+
+
+# posbench -------------------------------------------------------------------------------------------------------------
+
+
+def decoder(cell: Cell, device: torch.device) -> Decoder:
+    """posbench's model of a cell with its initial weights; id 0 ends a document."""
+    return model.build(cell.config, cell.vocab, end=0).to(device)
+
+
+def _ours_train(cell: Cell, device: torch.device) -> Prepared:
+    built = decoder(cell, device).train()
+    decisions: Decisions = decide(cell.config, built, device)
+    optimizer = optim.build(built, cell.config.optim, SCHEDULE)
+    ids = text(cell, device)
+    numbers = list(range(cell.windows))
+    positions = built.positions(numbers, cell.length, generators(cell.config.seed, "train", numbers))
+
+    def step(loss_of: Callable[..., Tensor]) -> None:
+        gradient(loss_of, ids, positions, decisions)
+        optimizer.step(0)
+        built.constrain()
+
+    loss_of = compiled(built.loss) if cell.variant.compiled else built.loss
+    return Prepared(
+        partial(step, loss_of), _count(built), eager=partial(step, built.loss), kernel=lambda: decisions.kernel
+    )
+
+
+def _ours_eval(cell: Cell, device: torch.device) -> Prepared:
+    built = decoder(cell, device).eval()
+
+    def call(ids: Tensor) -> None:
+        numbers = list(range(len(ids)))
+        positions = built.positions(numbers, ids.shape[1] - 1, generators(cell.config.seed, "test", numbers))
+        with torch.autocast(device.type, torch.bfloat16, enabled=half(cell, device)):
+            built.token_losses(ids[:, :-1], ids[:, 1:], positions)
+
+    ids, short = text(cell, device), text(cell, device, 1, min(SHORT, cell.length))
+    return Prepared(partial(call, ids), _count(built), partial(call, short), kernel=lambda: built.kernel)
+
+
+# Peers ----------------------------------------------------------------------------------------------------------------
+
+
+def _peer_train(cell: Cell, device: torch.device) -> Prepared:
+    """A plain training loop: AdamW, fused, with the gradient clipped, as in posbench's recipe and transformers' own."""
+    from posbench.bench import peers
+
+    built = peers.find(cell.maker).model(cell.config, cell.vocab, cell.variant.attention).to(device).train()
+    settings = cell.config.optim
+    betas = (settings.beta1, settings.beta2)
+    optimizer = torch.optim.AdamW(built.parameters(), 1e-8, betas, weight_decay=settings.weight_decay, fused=True)
+    ids = text(cell, device)
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        return peers.loss(built, inputs, targets)
+
+    loss_of = compiled(loss) if cell.variant.compiled else loss
+
+    def step() -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=half(cell, device)):
+            loss = loss_of(ids[:, :-1], ids[:, 1:])
+        loss.backward()
+        nn.utils.clip_grad_norm_(built.parameters(), settings.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Prepared(step, _count(built))
+
+
+def _peer_eval(cell: Cell, device: torch.device) -> Prepared:
+    from posbench.bench import peers
+
+    built = peers.find(cell.maker).model(cell.config, cell.vocab, cell.variant.attention).to(device).eval()
+
+    def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+        return peers.token_losses(built, inputs, targets)
+
+    losses_of = compiled(losses) if cell.variant.compiled else losses
+
+    @torch.no_grad()
+    def call(ids: Tensor, losses_of: Callable[..., Tensor]) -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=half(cell, device)):
+            losses_of(ids[:, :-1], ids[:, 1:])
+
+    ids, short = text(cell, device), text(cell, device, 1, min(SHORT, cell.length))
+    # The short call is eager: compiling it too would only take time.
+    return Prepared(partial(call, ids, losses_of), _count(built), partial(call, short, losses))
+
+
+def _count(built: nn.Module) -> int:
+    return sum(p.numel() for p in built.parameters())

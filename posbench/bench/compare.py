@@ -1,0 +1,248 @@
+"""A comparison: every cell tried in a process of its own, then all of them timed in rounds, then a row for each.
+
+1. trial     each variant of each entry: its memory, whether it works; the fastest variant stays
+2. prepare   these here, and with them the products of posbench's steps and the limits of the machine
+3. rounds    all interleaved
+4. rows      medians, ratios within the rounds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from posbench import system
+from posbench.bench import limits, products
+from posbench.bench.cells import OURS, half, prepare
+from posbench.bench.entries import Entry
+from posbench.bench.products import Product
+from posbench.bench.rounds import Ratio, Turn, interleave, ratio, spread
+from posbench.bench.trial import run, settle
+from posbench.errors import reason
+from posbench.progress import duration, progress
+
+TURN_SECONDS = 0.2
+"""A turn is as many calls as take about so long, at least one."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a comparison may take."""
+
+    rounds: int
+    memory: int
+    """Bytes of one cell."""
+    trial_seconds: float
+    """Of one variant's trial, compilation included."""
+    seconds: float
+    """Of the rounds: none begins after."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something the machine does in the rounds for its own sake."""
+
+    name: str
+    amount: float
+    """Of one call; over its seconds it is a rate in `unit`."""
+    unit: str
+    products: tuple[Product, ...] = ()
+    """Those of which a GEMM bound is the time."""
+
+    @property
+    def flops(self) -> int:
+        return sum(product.flops for product in self.products)
+
+
+@dataclass
+class Outcome:
+    """What was timed: seconds of one call, by round."""
+
+    entries: list[Entry]
+    seconds: dict[Entry, list[float]] = field(default_factory=dict)
+    limits: dict[Limit, list[float]] = field(default_factory=dict)
+    bounds: dict[Entry, Limit] = field(default_factory=dict)
+    """Of posbench's training steps."""
+    kernels: dict[Entry, str] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        return max((len(seconds) for seconds in self.seconds.values()), default=0)
+
+
+def compare(entries: list[Entry], budget: Budget, say: Say = lambda text: None) -> Outcome:
+    """Measure all entries. One that cannot be measured keeps the reason, and the others go on."""
+    config = entries[0].cells[0].config
+    device = system.device(config.device)
+    for number, entry in enumerate(entries, start=1):
+        if entry.reason is None:
+            try_variants(entry, budget)
+        name = entry.name if entry.name == entry.encoding else f"{entry.name} ({entry.encoding})"
+        said = entry.reason or f"{entry.cell.variant if entry.cell else ''}, {_mib(entry.trial.extra)} MiB"
+        say(f"[{number}/{len(entries)}] {name}, {entry.task} at {entry.length:,}: {said}")
+
+    outcome = Outcome(entries)
+    turns: dict[Entry | Limit, Turn] = {}
+    for entry in entries:
+        if entry.reason is None:
+            _prepare(entry, outcome, turns, device)
+    if turns:
+        _add_limits(outcome, turns, device)
+        each = sum(_seconds(turn.call, device) * turn.calls for turn in turns.values())
+        say(f"{len(turns)} cells in {budget.rounds} rounds of about {duration(each)}")
+    with progress(budget.rounds, "rounds") as bar:
+        found = interleave(turns, budget.rounds, settle=lambda: settle(device), limit=budget.seconds, tick=bar.update)
+    for key, seconds in found.items():
+        if isinstance(key, Entry):
+            outcome.seconds[key] = seconds
+        else:
+            outcome.limits[key] = seconds
+    return outcome
+
+
+def try_variants(entry: Entry, budget: Budget) -> None:
+    """Keep the fastest of an entry's variants that works, or the reason of the first."""
+    trials = [(run(cell, budget.memory, budget.trial_seconds), cell) for cell in entry.cells]
+    worked = [(trial.seconds, trial, cell) for trial, cell in trials if trial.seconds is not None]
+    if worked:
+        _, entry.trial, entry.cell = min(worked, key=lambda one: one[0])
+    else:
+        entry.reason = trials[0][0].reason
+
+
+def _prepare(entry: Entry, outcome: Outcome, turns: dict[Entry | Limit, Turn], device: torch.device) -> None:
+    """Build an entry here and call it once, which compiles it; with a training step of posbench's comes its bound."""
+    assert entry.cell is not None
+    assert entry.trial.seconds is not None
+    try:
+        prepared = prepare(entry.cell)
+        if prepared.eager is not None:
+            found = products.record(prepared.eager)
+            outcome.bounds[entry] = Limit("GEMM bound", entry.cell.tokens, "tokens/s", found)
+        prepared.call()
+    except (MemoryError, RuntimeError) as error:  # all are here at once, where the trial was alone
+        entry.reason = f"not beside the other cells: {reason(error)}"
+        return
+    if entry.cell.maker == OURS:
+        outcome.kernels[entry] = prepared.kernel()
+    turns[entry] = Turn(prepared.call, _calls(entry.trial.seconds))
+
+
+def _add_limits(outcome: Outcome, turns: dict[Entry | Limit, Turn], device: torch.device) -> None:
+    cell = next(entry.cell for entry in turns if isinstance(entry, Entry) and entry.cell)
+    dtype = torch.bfloat16 if half(cell, device) else torch.float32
+    size = limits.SIZE[device.type]
+    multiply, flops = limits.matmul(dtype, device)
+    calls: dict[Limit, Callable[[], object]] = {
+        Limit(f"matmul peak, {str(dtype).removeprefix('torch.')}, {size:,} x {size:,}", flops / 1e9, "GF/s"): multiply
+    }
+    if device.type == "cuda":
+        copy, n_bytes = limits.copy(device)
+        calls[Limit("copy bandwidth, read and write", n_bytes / 1e9, "GB/s")] = copy
+    for bound in dict.fromkeys(outcome.bounds.values()):
+        calls[bound] = products.alone(bound.products, device)
+    for limit, call in calls.items():
+        call()
+        turns[limit] = Turn(call, _calls(_seconds(call, device)))
+
+
+def _seconds(call: Callable[[], object], device: torch.device) -> float:
+    return interleave({0: Turn(call)}, 1, settle=lambda: settle(device))[0][0]
+
+
+def _calls(seconds: float) -> int:
+    return max(1, round(TURN_SECONDS / seconds))
+
+
+def _mib(n_bytes: int | None) -> str:
+    return "-" if n_bytes is None else f"{n_bytes / 2**20:,.0f}"
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def records(outcome: Outcome) -> list[dict[str, Any]]:
+    """A row for each entry in plain values, unrounded; bytes, tokens a second, and of each ratio its interval."""
+    return [_record(entry, outcome) for entry in outcome.entries]
+
+
+def _record(entry: Entry, outcome: Outcome) -> dict[str, Any]:
+    trial, seconds = entry.trial, outcome.seconds.get(entry)
+    tokens = entry.cells[0].tokens
+    found: dict[str, Any] = {
+        "name": entry.name,
+        "encoding": entry.encoding,
+        "task": entry.task,
+        "length": entry.length,
+        "windows": entry.windows,
+        "status": "n/a" if seconds is None else "ok",
+        "reason": entry.reason,
+        "variant": str(entry.cell.variant) if entry.cell else None,
+        "kernel": outcome.kernels.get(entry),
+        "parameters": trial.parameters,
+        "loss_difference": entry.loss_difference,
+        "peak_bytes": trial.peak,
+        "extra_bytes": trial.extra,
+    }
+    speed = None if seconds is None else spread([tokens / one for one in seconds])
+    found |= {
+        "tokens_per_second": speed and speed.median,
+        "lowest": speed and speed.low,
+        "highest": speed and speed.high,
+        "rounds": speed and speed.rounds,
+    }
+    found |= {"against": entry.against.name if entry.against else None}
+    found |= _ratio("ratio", _times_base(entry, outcome))
+    bound = outcome.bounds.get(entry)
+    limit = outcome.limits.get(bound) if bound else None
+    found |= _ratio("gemm_share", ratio(limit, seconds) if limit and seconds else None)
+    peak = next(((one, times) for one, times in outcome.limits.items() if one.unit == "GF/s"), None)
+    # Of the products' multiplications alone: those of attention are not counted.
+    share = None
+    if bound and peak and seconds:
+        share = bound.flops / 1e9 / peak[0].amount * ratio(peak[1], seconds).median
+    return found | {"gflop_products": bound.flops / 1e9 if bound else None, "peak_share": share}
+
+
+def _times_base(entry: Entry, outcome: Outcome) -> Ratio | None:
+    """Of an encoding its speed over the base's; of a peer posbench's over its."""
+    seconds = outcome.seconds.get(entry)
+    base = outcome.seconds.get(entry.against) if entry.against else None
+    if seconds is None or base is None:
+        return None
+    ours = entry.cells[0].maker == OURS
+    return ratio(base, seconds) if ours else ratio(seconds, base)
+
+
+def _ratio(name: str, found: Ratio | None) -> dict[str, Any]:
+    return {
+        name: found and found.median,
+        f"{name}_low": found and found.low,
+        f"{name}_high": found and found.high,
+    }
+
+
+def limit_records(outcome: Outcome) -> list[dict[str, Any]]:
+    """What the machine did in the same rounds."""
+    found = []
+    for limit, seconds in outcome.limits.items():
+        speed = spread([limit.amount / one for one in seconds])
+        of = [entry.name for entry, bound in outcome.bounds.items() if bound == limit]
+        found.append(
+            {
+                "limit": f"{limit.name}: {', '.join(dict.fromkeys(of))}" if of else limit.name,
+                "median": speed.median,
+                "lowest": speed.low,
+                "highest": speed.high,
+                "unit": limit.unit,
+                "rounds": speed.rounds,
+                "products": len(limit.products) or None,
+                "gflop": limit.flops / 1e9 if limit.products else None,
+            }
+        )
+    return found

@@ -1,0 +1,68 @@
+"""What is needed to repeat a measurement: versions, machine, settings, the command."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import posbench
+from posbench import system
+from posbench.config import Config
+
+
+def facts(config: Config, vocab: int, command: str, **more: Any) -> dict[str, Any]:
+    """In the order in which they are printed."""
+    device, commit, shape, train = system.device(config.device), system.commit(), config.model, config.train
+    return {
+        "command": command,
+        "posbench": posbench.__version__,
+        "commit": f"{commit[0][:12]}{' with changes' * commit[1]}" if commit else None,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "processor": _processor(),
+        "threads": system.set_threads(train.threads),
+        "precision": train.precision,
+        "model": f"{shape.name}: {shape.layers} x {shape.width}, {shape.heads} heads, {shape.hidden} hidden",
+        "vocabulary": vocab,
+        "train_length": train.length,
+        "batch_tokens": train.batch_tokens,
+        "optim": config.optim.name,
+        **more,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _processor() -> str:
+    """The CPU's name, where Linux tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def version_of(package: str) -> str | None:
+    """Of an installed package; None where it is not."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that could be had now."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return 8 * 2**30

@@ -1,0 +1,99 @@
+"""The matrix products of a step: recorded from a real one, then run alone. No training step can be faster than these.
+
+Products inside a fused attention kernel are not seen, nor are element-wise passes, copies and Python: what is lost
+between this bound and a step is those.
+
+    N products of one batch, (A, K) times (K, B)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+FACTORS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "addmm_": 1, "baddbmm_": 1, "addbmm": 1, "addbmm_": 1}
+"""Operations that are a matrix product: where among their arguments its two factors begin."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A matrix of a product as it lies in memory: its layout decides how fast a product is."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(tensor: Tensor) -> Factor:
+        return Factor(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def make(self, device: torch.device) -> Tensor:
+        """A tensor like it, of random numbers."""
+        last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return torch.rand(last + 1, device=device).to(self.dtype).as_strided(self.shape, self.stride)
+
+
+@dataclass(frozen=True)
+class Product:
+    """(A, K) times (K, B), or N of them."""
+
+    left: Factor
+    right: Factor
+    out: torch.dtype
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions.
+
+        >>> a, b = Factor((2, 3), (3, 1), torch.float32), Factor((3, 5), (5, 1), torch.float32)
+        >>> Product(a, b, torch.float32).flops
+        60
+        """
+        *batch, rows, inner = self.left.shape
+        return 2 * (batch[0] if batch else 1) * rows * inner * self.right.shape[-1]
+
+    def prepare(self, device: torch.device) -> Callable[[], Any]:
+        """The product of tensors made now, into one made now."""
+        a, b = self.left.make(device), self.right.make(device)
+        multiply = torch.mm if a.ndim == 2 else torch.bmm
+        if self.out != a.dtype:  # tensor cores that sum bf16 products in float32
+            return partial(multiply, a, b, out_dtype=self.out)
+        return partial(multiply, a, b, out=multiply(a, b))
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[Product] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        first = FACTORS.get(func.overloadpacket.__name__)
+        if first is not None:
+            self.products.append(Product(Factor.of(args[first]), Factor.of(args[first + 1]), out.dtype))
+        return out
+
+
+def record(step: Callable[[], object]) -> tuple[Product, ...]:
+    """The matrix products of one call of `step`, forward, backward and update, in their order."""
+    with _Recorder() as recorder:
+        step()
+    return tuple(recorder.products)
+
+
+def alone(products: Sequence[Product], device: torch.device) -> Callable[[], None]:
+    """All of them, one after the other, on tensors that are there already; equal products share theirs."""
+    made = {product: product.prepare(device) for product in dict.fromkeys(products)}
+    calls = [made[product] for product in products]
+
+    def call() -> None:
+        for multiply in calls:
+            multiply()
+
+    return call

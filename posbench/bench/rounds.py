@@ -1,0 +1,144 @@
+"""Timing in rounds, and what can be said of the times.
+
+In each round every cell has one turn, in an order drawn anew, so that whatever slows the machine for a while slows all
+alike and no cell always follows the same one. A ratio is taken within each round and only then summed up: what a round
+has in common cancels.
+
+Times are not normal: they have a floor and a long tail. So a time is its median with the smallest and the largest, and
+the interval of a median is that of order statistics, which supposes no distribution (Hoefler & Belli 2015,
+https://doi.org/10.1145/2807591.2807644, rules 5 and 6; Hahn & Meeker, Statistical Intervals, section 5.2).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one cell does when it is its turn: `call`, so many times."""
+
+    call: Callable[[], object]
+    calls: int = 1
+
+
+def interleave(
+    turns: Mapping[Key, Turn],
+    rounds: int,
+    *,
+    seed: int = 0,
+    settle: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+    limit: float = math.inf,
+    tick: Callable[[int], object] = lambda done: None,
+) -> dict[Key, list[float]]:
+    """Seconds of one call of each cell, by round.
+
+    `settle` waits for a device that works on after a call returns. No round begins once `limit` seconds are over, but
+    the first always does; `tick` is told the number of rounds done.
+    """
+    rng = np.random.default_rng(seed)
+    keys, begun = list(turns), clock()
+    seconds: dict[Key, list[float]] = {key: [] for key in keys}
+    for done in range(rounds):
+        if done and clock() - begun >= limit:
+            break
+        for number in rng.permutation(len(keys)):
+            key = keys[number]
+            turn = turns[key]
+            settle()
+            start = clock()
+            for _ in range(turn.calls):
+                turn.call()
+            settle()
+            seconds[key].append((clock() - start) / turn.calls)
+        tick(done + 1)
+    return seconds
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One number for each round."""
+
+    median: float
+    low: float
+    """The smallest."""
+    high: float
+    rounds: int
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """
+    >>> spread([3.0, 1.0, 2.0, 10.0])
+    Spread(median=2.5, low=1.0, high=10.0, rounds=4)
+    """
+    return Spread(statistics.median(values), min(values), max(values), len(values))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The median of the rounds' ratios, with its 95 % interval; None where there are too few rounds for one."""
+
+    median: float
+    low: float | None
+    high: float | None
+    rounds: int
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
+    """`over` / `under`, round by round."""
+    assert len(over) == len(under), "a ratio is of the same rounds"
+    ratios = sorted(a / b for a, b in zip(over, under, strict=True))
+    rank = median_rank(len(ratios))
+    low, high = (ratios[rank - 1], ratios[-rank]) if rank else (None, None)
+    return Ratio(statistics.median(ratios), low, high, len(ratios))
+
+
+def median_rank(count: int, level: float = 0.95) -> int:
+    """The rank r such that the r-th smallest and the r-th largest of `count` independent values hold the median of
+    what they are drawn from with a probability of at least `level`; 0: there is none.
+
+    Fewer than r of them lie below that median with probability sum_(i < r) C(n, i) / 2^n, and as many above: each must
+    be (1 - level) / 2 at most. Six values are the fewest for 95 %; of 20, the interval is from the 6th to the 15th.
+
+    >>> median_rank(5), median_rank(6), median_rank(20)
+    (0, 1, 6)
+    """
+    below, rank = 0.0, 0
+    while rank <= count // 2:
+        below += math.comb(count, rank) / 2**count
+        if below > (1 - level) / 2:
+            break
+        rank += 1
+    return rank
+
+
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Student's t, 97.5 %, for 1 to 9 degrees of freedom."""
+
+MOST_SEEDS = len(T_975) + 1
+
+
+def seed_ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
+    """`over` / `under` seed by seed: the geometric mean, with the t interval of the logarithms.
+
+    Of three seeds no order statistic is an interval; their logarithms are taken as normal. `rounds` are the seeds.
+
+    >>> [round(x, 4) for x in (seed_ratio([1, 2, 4], [2, 2, 2]).median, seed_ratio([1, 2, 4], [2, 2, 2]).high)]
+    [1.0, 5.5958]
+    """
+    logs = [math.log(a / b) for a, b in zip(over, under, strict=True)]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return Ratio(math.exp(mean), None, None, len(logs))
+    reach = T_975[len(logs) - 2] * statistics.stdev(logs) / math.sqrt(len(logs))
+    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), len(logs))

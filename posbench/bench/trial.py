@@ -1,0 +1,159 @@
+"""A cell in a process of its own: what memory it takes, whether it works at all, and roughly how long a call is.
+
+    1. start    torch's threads, which every process has, whatever it measures
+    2. limit    the address space, to what is mapped now and so much more; then build the model
+    3. base     evaluation: the peak of a second short call. Training: of the process before there was a model
+    4. peak     evaluation: of the call. Training: of a second step, the optimizer's state being there. (What is
+                compiled is called once before, so that the compiler's memory does not count.)
+    5. time     the fastest of a few calls
+
+A cell that runs out of memory, is killed, raises or takes too long is a marked row, and nothing else is lost. On CUDA
+it is the card's memory that is limited and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from posbench import system
+from posbench.bench.cells import Cell, from_dict, prepare
+from posbench.errors import UserError, reason
+
+CALLS = 3
+"""Calls of which the fastest says how long one takes."""
+
+TRIAL_SECONDS = 3.0
+"""After which no further call is made."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of it. Of one that failed all is None but the reason."""
+
+    reason: str | None = None
+    seconds: float | None = None
+    """Of one call."""
+    peak: int | None = None
+    """Bytes: of the whole process, on CUDA of its tensors."""
+    base: int | None = None
+    """Bytes of a short call, and of a training the process before there is a model."""
+    parameters: int | None = None
+
+    @property
+    def extra(self) -> int | None:
+        """Bytes above the base: what the length takes, or in training the model and its step."""
+        return None if self.peak is None or self.base is None else max(0, self.peak - self.base)
+
+
+def run(cell: Cell, limit: int, seconds: float) -> Trial:
+    """Try a cell in a process of its own that may take `limit` bytes and `seconds`."""
+    words = [sys.executable, "-m", "posbench.bench.trial"]
+    root = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+        start_new_session=True,  # so that the compiler's own processes end with it
+    )
+    try:
+        out, err = process.communicate(json.dumps({"cell": cell.to_dict(), "limit": limit}), timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return Trial(f"not done within {seconds:,.0f} s")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    with contextlib.suppress(ValueError, IndexError, TypeError):
+        return Trial(**json.loads(out.splitlines()[-1]))
+    if process.returncode < 0:
+        name = signal.Signals(-process.returncode).name
+        return Trial(f"its process was ended by {name}, most likely for want of memory")
+    said = err.strip().splitlines()
+    return Trial(f"its process failed: {said[-1] if said else f'exit status {process.returncode}'}")
+
+
+def here(cell: Cell, limit: int) -> Trial:
+    """The same in this process, whose address space is limited from now on."""
+    device = system.device(cell.config.device)
+    _start(device)
+    with system.peak_memory(device) as base:
+        pass
+    _limit(limit, device)
+    try:
+        prepared = prepare(cell)
+        if prepared.short is not None:
+            prepared.short()
+            with system.peak_memory(device) as base:
+                prepared.short()
+        if cell.task == "train" or cell.variant.compiled:
+            prepared.call()
+        with system.peak_memory(device) as peak:
+            times = [_timed(prepared.call, device)]
+        while len(times) < CALLS and sum(times) < TRIAL_SECONDS:
+            times.append(_timed(prepared.call, device))
+    except UserError as error:
+        return Trial(error.message)
+    except Exception as error:
+        # A library that meets the limit says so in its own words.
+        if system.out_of_memory(error) or "bad_alloc" in str(error):
+            return Trial(f"out of memory ({limit / 2**30:.3g} GiB)")
+        return Trial(f"{type(error).__name__}: {reason(error)}")
+    return Trial(None, min(times), peak.bytes, base.bytes, prepared.parameters)
+
+
+def _timed(call: Callable[[], object], device: torch.device) -> float:
+    settle(device)
+    start = time.perf_counter()
+    call()
+    settle(device)
+    return time.perf_counter() - start
+
+
+def settle(device: torch.device) -> None:
+    """Wait for all that a GPU has been given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _start(device: torch.device) -> None:
+    """Have every thread and library loaded that a first product and its gradient need."""
+    a = torch.rand(256, 256, device=device, requires_grad=True)
+    (a @ a).sum().backward()
+    settle(device)
+
+
+def _limit(extra: int, device: torch.device) -> None:
+    """Let this process take `extra` bytes more than it has now."""
+    if device.type == "cuda":  # whose driver maps far more addresses than there is memory
+        share = extra / torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)
+    elif sys.platform.startswith("linux"):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        mapped = pages * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + extra, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def main() -> None:
+    """Read a cell and a limit on stdin, and print its trial as the last line."""
+    asked = json.load(sys.stdin)
+    print("\n" + json.dumps(asdict(here(from_dict(asked["cell"]), asked["limit"]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""`posbench bench`: what an encoding costs, and what others take for the same work."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posbench.cli import completion
+from posbench.cli.options import ConfigDirOption, Format, FormatOption, Lengths, lengths, say, settings, show
+from posbench.errors import UserError
+from posbench.search_path import extra_dir
+
+if TYPE_CHECKING:
+    from posbench.bench.compare import Budget, Outcome
+    from posbench.bench.entries import Entry
+    from posbench.config import Config
+    from posbench.report.tables import Table
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+ENCODINGS = "none,sinusoidal,learned,rope,alibi,t5,shaw,kerple"
+PEERS = "none,learned,rope,alibi,t5"
+
+
+@app.callback()
+def bench() -> None:
+    """Speed and memory: of encodings, against other libraries, to a loss."""
+
+
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="GROUP=CHOICE|KEY=VALUE",
+        help="Such as model=micro train.length=128 train.batch_tokens=4096.",
+        autocompletion=completion.overrides,
+    ),
+]
+LengthsOption = Annotated[
+    Lengths | None,
+    typer.Option("--lengths", parser=lengths, metavar="L,L,...", help="Lengths of evaluation.", show_default=False),
+]
+RoundsOption = Annotated[int, typer.Option(min=1, help="Turns of each cell; 6 give an interval.")]
+VocabOption = Annotated[int, typer.Option(min=2, help="Ids that there are.")]
+EvalTokensOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Tokens of one evaluation call, in whole windows, at least one; as in a training step."),
+]
+MemoryOption = Annotated[
+    float | None,
+    typer.Option(min=0.1, metavar="GIB", help="What a cell may take; default: three quarters of what is free."),
+]
+TrialOption = Annotated[float, typer.Option(min=1, metavar="S", help="Time of one trial, with compilation.")]
+SecondsOption = Annotated[float | None, typer.Option(min=0, metavar="S", help="No round begins later than that.")]
+OutOption = Annotated[
+    Path | None, typer.Option(metavar="PREFIX", help="Also write PREFIX.md, PREFIX.csv and PREFIX.json.")
+]
+
+
+@app.command()
+def encodings(
+    overrides: SettingsArgument = None,
+    names: Annotated[str, typer.Option("--encodings", metavar="E,E,...", help="Or all.")] = ENCODINGS,
+    at: LengthsOption = None,
+    rounds: RoundsOption = 20,
+    vocab: VocabOption = 2048,
+    eval_tokens: EvalTokensOption = None,
+    memory: MemoryOption = None,
+    trial_seconds: TrialOption = 300.0,
+    seconds: SecondsOption = None,
+    out: OutOption = None,
+    config_dir: ConfigDirOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Training and evaluation speed and memory of each encoding, against none.
+
+    posbench bench encodings model=nano train.length=128 train.batch_tokens=4096 --lengths 1024,8192
+    """
+    with extra_dir(config_dir):
+        from posbench.bench import entries, tables
+        from posbench.search_path import choices
+
+        wanted = choices("encoding") if names == "all" else names.split(",")
+        configs = {name: _config(overrides, f"encoding={name}") for name in dict.fromkeys([entries.BASE, *wanted])}
+        config = configs[entries.BASE]
+        work = entries.Work(vocab, _lengths(at, config), eval_tokens)
+        outcome = _compared(
+            entries.of_encodings(configs, work), _budget(config, rounds, memory, trial_seconds, seconds)
+        )
+        command = _command("encodings", overrides, encodings=names, lengths=_joined(work.lengths), rounds=rounds,
+                           vocab=vocab, eval_tokens=eval_tokens, memory=memory)  # fmt: skip
+        facts = _facts(config, vocab, command)
+        rows = _records(outcome)
+        _print([tables.comparison("What encodings cost", tables.ENCODINGS, rows, facts), _machine(outcome, facts)],
+               out, format)  # fmt: skip
+
+
+@app.command()
+def peers(
+    overrides: SettingsArgument = None,
+    names: Annotated[
+        str | None, typer.Option("--peers", metavar="P,P,...", help="Such as llama,bloom; default: all.")
+    ] = None,
+    of: Annotated[str, typer.Option("--encodings", metavar="E,E,...", help="Those whose peers are timed.")] = PEERS,
+    at: LengthsOption = None,
+    rounds: RoundsOption = 20,
+    vocab: VocabOption = 2048,
+    eval_tokens: EvalTokensOption = None,
+    compile: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Try everything compiled too, where a compiler is there.")
+    ] = True,
+    memory: MemoryOption = None,
+    trial_seconds: TrialOption = 300.0,
+    seconds: SecondsOption = None,
+    out: OutOption = None,
+    config_dir: ConfigDirOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """posbench against transformers and x-transformers at the same shape.
+
+    Each in its best of eager and compiled, its fastest attention, with fused AdamW. Llama and Bloom must first give
+    posbench's loss with its weights. They come with pip install 'posbench[peers]'.
+
+    posbench bench peers model=micro train.length=128 train.batch_tokens=2048 --lengths 4096,8192
+    """
+    with extra_dir(config_dir):
+        from posbench import system
+        from posbench.bench import entries, tables
+        from posbench.bench.peers import PEERS, find
+
+        wanted = of.split(",")
+        configs = {name: entries.plain_adamw(_config(overrides, "optim=adamw", f"encoding={name}")) for name in wanted}
+        chosen = [peer for peer in (map(find, names.split(",")) if names else PEERS) if peer.encoding in wanted]
+        if not chosen:
+            hint = f"Peers: {', '.join(f'{peer.name} ({peer.encoding})' for peer in PEERS)}"
+            raise UserError(f"None of these peers has an encoding of {of}.", hint)
+        config = configs[wanted[0]]
+        work = entries.Work(vocab, _lengths(at, config), eval_tokens)
+        outcome = _compared(
+            entries.of_peers(configs, chosen, work, compile and system.has_compiler()),
+            _budget(config, rounds, memory, trial_seconds, seconds),
+        )
+        command = _command("peers", overrides, peers=names, encodings=of, lengths=_joined(work.lengths), rounds=rounds,
+                           vocab=vocab, eval_tokens=eval_tokens, no_compile=not compile, memory=memory)  # fmt: skip
+        facts = _facts(config, vocab, command, "transformers", "x-transformers")
+        rows = _records(outcome)
+        title = "posbench and its peers at the same shape"
+        _print([tables.comparison(title, tables.PEERS, rows, facts, by_encoding=True), _machine(outcome, facts)],
+               out, format)  # fmt: skip
+
+
+@app.command("time-to-loss")
+def time_to_loss(
+    overrides: SettingsArgument = None,
+    rates: Annotated[str, typer.Option(metavar="R,R,...", help="AdamW's peak rates.")] = "1e-3,2e-3,4e-3,8e-3,1.6e-2",
+    seeds: Annotated[str, typer.Option(metavar="S,S,...", help="Up to ten.")] = "1,2,3",
+    shares: Annotated[
+        str, typer.Option(metavar="F,F,...", help="Of AdamW's steps, over which posbench's recipe is run.")
+    ] = "0.4,0.5,0.6,0.7,0.8,1",
+    validations: Annotated[int, typer.Option(min=1, help="Of a run over all steps.")] = 25,
+    out: OutOption = None,
+    config_dir: ConfigDirOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Seconds to a loss: posbench's recipe against tuned AdamW.
+
+    AdamW is run at each rate with the first seed, then at the best one with every seed; the loss to reach is the one it
+    ends with at its worst. Compilation counts.
+
+    posbench bench time-to-loss model=nano train.length=128 train.tokens=800_000
+    """
+    with extra_dir(config_dir):
+        from posbench import system
+        from posbench.bench import tables
+        from posbench.bench.race import race
+        from posbench.bench.rounds import MOST_SEEDS
+        from posbench.data import tokens
+
+        config, adamw = _config(overrides), _config(_without(overrides, "optim"), "optim=adamw")
+        if config.optim.method == "adamw":
+            raise UserError("AdamW is what the recipe is held against.", "Leave out optim=adamw.")
+        numbers = [int(seed) for seed in _numbers("seeds", seeds)]
+        if len(set(numbers)) < len(numbers) or len(numbers) > MOST_SEEDS:
+            raise UserError(f"--seeds {seeds} must be up to {MOST_SEEDS} different ones.", "As in --seeds 1,2,3")
+        system.set_threads(config.train.threads)
+        prepared = tokens.prepare(config.data, config.tokenizer, say=say)
+        found = race(config, adamw, prepared, _numbers("rates", rates), numbers, _numbers("shares", shares),
+                     validations, say)  # fmt: skip
+        command = _command("time-to-loss", overrides, rates=rates, seeds=seeds, shares=shares, validations=validations)
+        facts = _facts(config, prepared.tokenizer.vocab_size, command)
+        _print([tables.rates(found, facts), tables.times(found, config.optim.name, facts)], out, format)
+
+
+def _config(overrides: Sequence[str] | None, *first: str) -> Config:
+    """The config of `first` and then the user's own settings; a group that the command chooses is not the user's."""
+    from posbench.config import compose
+
+    words = settings(overrides)
+    for group in ("encoding", "extension", "init_from"):
+        if any(word.startswith(f"{group}=") for word in words):
+            raise UserError(f"{group}= has no place here.", "Encodings are chosen by --encodings none,alibi.")
+    given = [word for word in first if not any(own.startswith(word.split("=")[0] + "=") for own in words)]
+    return compose([*given, *words])
+
+
+def _without(overrides: Sequence[str] | None, group: str) -> list[str]:
+    """The settings of other groups."""
+    return [word for word in overrides or [] if not word.startswith((f"{group}=", f"{group}."))]
+
+
+def _lengths(at: Lengths | None, config: Config) -> list[int]:
+    return at.values if at is not None else [config.train.length]
+
+
+def _joined(values: Sequence[int]) -> str:
+    return ",".join(map(str, values))
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) <= 0:
+        raise UserError(f"--{name} {text} is not a list of positive numbers.", f"As in --{name} 1,2")
+    return found
+
+
+def _budget(config: Config, rounds: int, memory: float | None, trial_seconds: float, seconds: float | None) -> Budget:
+    from posbench import system
+    from posbench.bench.compare import Budget
+    from posbench.bench.machine import free_memory
+
+    limit = int(memory * 2**30) if memory else free_memory(system.device(config.device)) * 3 // 4
+    return Budget(rounds, limit, trial_seconds, float("inf") if seconds is None else seconds)
+
+
+def _compared(entries: list[Entry], budget: Budget) -> Outcome:
+    from posbench.bench.compare import compare
+
+    say(f"{len(entries)} cells, each tried alone within {budget.memory / 2**30:.3g} GiB")
+    return compare(entries, budget, say)
+
+
+def _records(outcome: Outcome) -> list[dict[str, Any]]:
+    from posbench.bench.compare import records
+
+    return records(outcome)
+
+
+def _machine(outcome: Outcome, facts: dict[str, Any]) -> Table:
+    from posbench.bench import tables
+    from posbench.bench.compare import limit_records
+
+    return tables.machine(limit_records(outcome), facts)
+
+
+def _command(name: str, overrides: Sequence[str] | None, **options: Any) -> str:
+    """The command line that repeats it."""
+    words = ["posbench", "bench", name, *settings(overrides)]
+    for key, value in options.items():
+        option = f"--{key.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return shlex.join(words)
+
+
+def _facts(config: Config, vocab: int, command: str, *packages: str) -> dict[str, Any]:
+    from posbench.bench.machine import facts, version_of
+
+    return facts(config, vocab, command, **{package: version_of(package) for package in packages})
+
+
+def _print(tables: Sequence[Table], out: Path | None, format: Format) -> None:
+    show(tables, format)
+    if out is not None:
+        from posbench.bench.tables import save
+
+        for file in save(tables, out):
+            say(f"wrote {file}")
