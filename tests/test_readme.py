@@ -48,11 +48,16 @@ SMALLEST = {
     "posbench train encoding=alibi data=files data.path=texts tokenizer=bytes": TINY.replace("tokenizer=bytes", ""),
 }
 
+BENCH = "bench/test_bench_commands.py, without processes of their own"
+
 ELSEWHERE = {
     "bash scripts/reproduce.sh": "test_the_whole_comparison_in_its_smallest_form and test_scripts.py",
     "bash scripts/test.sh": "it runs this",
     "source .venv/bin/activate": "the scripts make it",
     'pip install -e ".[books]"': "test_the_extras_that_are_named_exist",
+    "posbench bench encodings model=nano train.length=128 --lengths 1024,8192": BENCH,
+    "posbench bench peers model=nano train.length=128 --lengths 4096,8192": BENCH,
+    "posbench bench time-to-loss train.length=128 train.tokens=800_000": BENCH,
     "posbench --install-completion": "it would change the shell of whoever runs the tests",
 }
 

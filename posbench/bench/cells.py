@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posbench import config as configs
-from posbench import model, optim, system
+from posbench import identity, model, optim, system
 from posbench.config import Config
 from posbench.data.windows import generators
 from posbench.decisions import Decisions, decide
@@ -70,7 +69,7 @@ class Cell:
 
 def from_dict(stored: dict[str, Any]) -> Cell:
     """The cell that `Cell.to_dict` gave."""
-    config, variant = configs.from_dict(stored["config"]), Variant(**stored["variant"])
+    config, variant = identity.from_dict(stored["config"]), Variant(**stored["variant"])
     return Cell(**{**stored, "config": config, "variant": variant})
 
 

@@ -10,10 +10,11 @@ from posbench.bench import equal
 from posbench.bench.cells import OURS, Cell, Variant
 from posbench.bench.peers import Peer
 from posbench.bench.trial import Trial
-from posbench.config import Config, build_encoding, label
+from posbench.config import Config, build_encoding
 from posbench.decisions import compile_decision
 from posbench.encodings.base import Shape
 from posbench.errors import UserError
+from posbench.identity import label
 
 BASE = "none"
 """The encoding that all others are compared with."""
@@ -95,24 +96,25 @@ def of_peers(configs: Mapping[str, Config], chosen: Sequence[Peer], work: Work, 
         own = [peer for peer in chosen if peer.encoding == name]
         for task, length, windows in work.tasks(config):
             modes = [False, True] if compile else [False]
-            ours: dict[tuple, Entry] = {}
+            base: dict[str, Entry] = {}
             for peer in own:
-                key = tuple(peer.block.items())
-                if key not in ours:
+                ours = peer.ours(config, work.vocab)
+                if repr(ours.model) not in base:
                     # posbench never compiles an evaluation.
                     variants = [Variant(compiled=mode) for mode in (modes if task == "train" else [False])]
-                    cells = [Cell(OURS, peer.ours(config), work.vocab, task, length, windows, v) for v in variants]
-                    block = f", {peer.name}'s block" if peer.block else ""
-                    ours[key] = Entry(OURS + block, name, cells, reason=_too_long(config, length))
-            found += ours.values()
+                    cells = [Cell(OURS, ours, work.vocab, task, length, windows, variant) for variant in variants]
+                    called = OURS if ours.model == config.model else f"{OURS}, {peer.name}'s block"
+                    base[repr(ours.model)] = Entry(called, name, cells, reason=_too_long(config, length))
+            found += base.values()
             for peer in own:
                 variants = [Variant(attention, mode) for attention in peer.attentions for mode in modes]
-                cells = [Cell(peer.name, config, work.vocab, task, length, windows, v) for v in variants]
+                cells = [Cell(peer.name, config, work.vocab, task, length, windows, variant) for variant in variants]
                 reason, difference = checks[peer.name]
                 longest = peer.max_length(config)
                 if longest is not None and length > longest:
                     reason = reason or f"it has positions for {longest} inputs and no more"
-                found.append(Entry(peer.name, name, cells, ours[tuple(peer.block.items())], reason, difference))
+                against = base[repr(peer.ours(config, work.vocab).model)]
+                found.append(Entry(peer.name, name, cells, against, reason, difference))
     return found
 
 

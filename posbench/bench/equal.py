@@ -29,7 +29,7 @@ def difference(peer: Peer, config: Config, vocab: int, attention: str) -> float 
     tensors, so that there is no such check. `config` holds the encoding."""
     if peer.name not in WEIGHTS:
         return None
-    config = replace(peer.ours(config), device="cpu")
+    config = replace(peer.ours(config, vocab), device="cpu")
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         ours = model.build(config, vocab, end=0).eval()

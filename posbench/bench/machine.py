@@ -26,7 +26,7 @@ def facts(config: Config, vocab: int, command: str, **more: Any) -> dict[str, An
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "processor": _processor(),
         "threads": system.set_threads(train.threads),
-        "precision": train.precision,
+        "precision": ("bf16" if device.type == "cuda" else "fp32") if train.precision == "auto" else train.precision,
         "model": f"{shape.name}: {shape.layers} x {shape.width}, {shape.heads} heads, {shape.hidden} hidden",
         "vocabulary": vocab,
         "train_length": train.length,

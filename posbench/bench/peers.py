@@ -11,7 +11,7 @@ timed. Packages are imported when a peer is built; `missing` says which are not 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,8 +57,9 @@ class Peer:
     """The longest window it can read."""
     fixed: int | None = None
     """Its feed-forward in widths of the model, where that cannot be set."""
-    block: dict[str, Any] = field(default_factory=dict)
-    """The settings of `model` under which posbench's block is this one; empty: its default block stands for it."""
+    block: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of `model` under which posbench's block is this one; empty: any block of posbench's stands for
+    it."""
 
     @property
     def missing(self) -> str | None:
@@ -67,10 +68,11 @@ class Peer:
             return f"{INSTALL[self.module]} is not installed (pip install 'posbench[peers]')"
         return None
 
-    def ours(self, config: Config) -> Config:
+    def ours(self, config: Config, vocab: int) -> Config:
         """posbench's settings for the same work."""
-        own = {key: value * config.model.width if key == "hidden" else value for key, value in self.block.items()}
-        return replace(config, model=replace(config.model, **own))
+        if not self.block:
+            return config
+        return replace(config, model=replace(config.model, **self.block, hidden=self.hidden(config, vocab)))
 
     def model(self, config: Config, vocab: int, attention: str) -> nn.Module:
         """Built for the shape of `config`, with random weights. Raises UserError when it has another number of
@@ -232,15 +234,22 @@ def _x_transformers(**encoding: Any) -> Build:
     return build
 
 
-BLOOMS = {"norm": "layernorm", "activation": "relu", "hidden": 4}
-
 PEERS = (
     Peer("x-transformers none", "x_transformers", "none", ("flash", "explicit"), _x_transformers()),
     Peer("gpt-2", "transformers", "learned", ("sdpa", "eager"), _gpt2, max_length=lambda config: config.train.length),
     Peer("gpt-neox", "transformers", "rope", ("sdpa", "eager"), _gpt_neox),
-    Peer("llama", "transformers", "rope", ("sdpa", "eager"), _llama),
+    Peer(
+        "llama",
+        "transformers",
+        "rope",
+        ("sdpa", "eager"),
+        _llama,
+        block={"norm": "rmsnorm", "activation": "swiglu"},
+    ),
     Peer("x-transformers rope", "x_transformers", "rope", ("flash", "explicit"), _x_transformers(rotary_pos_emb=True)),
-    Peer("bloom", "transformers", "alibi", ("eager",), _bloom, fixed=4, block=BLOOMS),
+    Peer(
+        "bloom", "transformers", "alibi", ("eager",), _bloom, fixed=4, block={"norm": "layernorm", "activation": "relu"}
+    ),
     Peer(
         "x-transformers alibi", "x_transformers", "alibi", ("flash", "explicit"), _x_transformers(alibi_pos_bias=True)
     ),

@@ -74,7 +74,7 @@ def run(cell: Cell, limit: int, seconds: float) -> Trial:
     try:
         out, err = process.communicate(json.dumps({"cell": cell.to_dict(), "limit": limit}), timeout=seconds)
     except subprocess.TimeoutExpired:
-        return Trial(f"not done within {seconds:,.0f} s")
+        return Trial(f"not done within {seconds:g} s")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -129,6 +129,8 @@ def settle(device: torch.device) -> None:
     """Wait for all that a GPU has been given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 def _start(device: torch.device) -> None:

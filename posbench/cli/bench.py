@@ -28,7 +28,7 @@ PEERS = "none,learned,rope,alibi,t5"
 
 @app.callback()
 def bench() -> None:
-    """Speed and memory: of encodings, against other libraries, to a loss."""
+    """Speed and memory, also against other libraries."""
 
 
 SettingsArgument = Annotated[
@@ -91,7 +91,7 @@ def encodings(
             entries.of_encodings(configs, work), _budget(config, rounds, memory, trial_seconds, seconds)
         )
         command = _command("encodings", overrides, encodings=names, lengths=_joined(work.lengths), rounds=rounds,
-                           vocab=vocab, eval_tokens=eval_tokens, memory=memory)  # fmt: skip
+                           vocab=vocab, eval_tokens=eval_tokens, memory=memory, config_dir=config_dir)  # fmt: skip
         facts = _facts(config, vocab, command)
         rows = _records(outcome)
         _print([tables.comparison("What encodings cost", tables.ENCODINGS, rows, facts), _machine(outcome, facts)],
@@ -144,7 +144,8 @@ def peers(
             _budget(config, rounds, memory, trial_seconds, seconds),
         )
         command = _command("peers", overrides, peers=names, encodings=of, lengths=_joined(work.lengths), rounds=rounds,
-                           vocab=vocab, eval_tokens=eval_tokens, no_compile=not compile, memory=memory)  # fmt: skip
+                           vocab=vocab, eval_tokens=eval_tokens, no_compile=not compile, memory=memory,
+                           config_dir=config_dir)  # fmt: skip
         facts = _facts(config, vocab, command, "transformers", "x-transformers")
         rows = _records(outcome)
         title = "posbench and its peers at the same shape"
@@ -185,18 +186,19 @@ def time_to_loss(
         numbers = [int(seed) for seed in _numbers("seeds", seeds)]
         if len(set(numbers)) < len(numbers) or len(numbers) > MOST_SEEDS:
             raise UserError(f"--seeds {seeds} must be up to {MOST_SEEDS} different ones.", "As in --seeds 1,2,3")
+        peaks, parts = _numbers("rates", rates), _numbers("shares", shares)
         system.set_threads(config.train.threads)
         prepared = tokens.prepare(config.data, config.tokenizer, say=say)
-        found = race(config, adamw, prepared, _numbers("rates", rates), numbers, _numbers("shares", shares),
-                     validations, say)  # fmt: skip
-        command = _command("time-to-loss", overrides, rates=rates, seeds=seeds, shares=shares, validations=validations)
+        found = race(config, adamw, prepared, peaks, numbers, parts, validations, say)
+        command = _command("time-to-loss", overrides, rates=rates, seeds=seeds, shares=shares, validations=validations,
+                           config_dir=config_dir)  # fmt: skip
         facts = _facts(config, prepared.tokenizer.vocab_size, command)
         _print([tables.rates(found, facts), tables.times(found, config.optim.name, facts)], out, format)
 
 
 def _config(overrides: Sequence[str] | None, *first: str) -> Config:
     """The config of `first` and then the user's own settings; a group that the command chooses is not the user's."""
-    from posbench.config import compose
+    from posbench.compose import compose
 
     words = settings(overrides)
     for group in ("encoding", "extension", "init_from"):

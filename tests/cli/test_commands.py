@@ -19,13 +19,26 @@ from posbench.search_path import choices
 
 COMMANDS = {
     "": ["--help/-h", "--install-completion", "--show-completion", "--version"],
+    "bench": ["--help/-h"],
+    "bench encodings": [
+        "OVERRIDES...", "--config-dir", "--encodings", "--eval-tokens", "--format/-f", "--help/-h", "--lengths",
+        "--memory", "--out", "--rounds", "--seconds", "--trial-seconds", "--vocab",
+    ],
+    "bench peers": [
+        "OVERRIDES...", "--compile", "--config-dir", "--encodings", "--eval-tokens", "--format/-f", "--help/-h",
+        "--lengths", "--memory", "--out", "--peers", "--rounds", "--seconds", "--trial-seconds", "--vocab",
+    ],
+    "bench time-to-loss": [
+        "OVERRIDES...", "--config-dir", "--format/-f", "--help/-h", "--out", "--rates", "--seeds", "--shares",
+        "--validations",
+    ],
     "check": ["[ENCODING]", "OVERRIDES...", "--config-dir", "--format/-f", "--help/-h"],
     "data": ["--config-dir", "--format/-f", "--help/-h"],
     "data prepare": ["NAME", "OVERRIDES...", "--config-dir", "--help/-h", "--out"],
     "doctor": ["--format/-f", "--help/-h"],
     "encodings": ["[NAME]", "--config-dir", "--format/-f", "--help/-h", "--length", "--model", "--page"],
     "eval": [
-        "WORDS...", "--block", "--config-dir", "--device", "--force", "--format/-f", "--help/-h", "--lengths",
+        "WORDS...", "--block", "--config-dir", "--device", "--extension", "--force", "--format/-f", "--help/-h", "--lengths",
         "--min-context", "--on", "--protocol", "--split", "--stride", "--targets",
     ],
     "generate": ["RUN", "[TEXT]", "--device", "--help/-h", "--seed", "--temperature", "--tokens"],

@@ -1,0 +1,205 @@
+"""A comparison from entries to rows, with times that are given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import works
+
+from posbench.bench import compare, entries, peers
+from posbench.bench.cells import OURS, Cell, Prepared, Variant
+from posbench.bench.compare import Budget, Limit, Outcome, limit_records, records
+from posbench.bench.entries import Entry, Work
+from posbench.bench.products import Factor, Product
+from posbench.bench.trial import Trial
+from posbench.errors import UserError
+
+BUDGET = Budget(rounds=6, memory=2**30, trial_seconds=10, seconds=float("inf"))
+
+
+def configs(*names: str) -> dict:
+    return {name: works.config(name) for name in names}
+
+
+def test_encodings_are_each_compared_with_none_at_every_task():
+    found = entries.of_encodings(configs("none", "alibi", "rope"), Work(works.VOCAB, [16, 64]))
+    assert [(one.task, one.length, one.windows, one.name) for one in found] == [
+        (*task, name)
+        for task in (("train", 16, 2), ("eval", 16, 2), ("eval", 64, 1))
+        for name in ("none", "alibi", "rope")
+    ]
+    for one in found:
+        if one.name == "none":
+            assert one.against is None
+        else:
+            assert one.against is not None
+            assert (one.against.name, one.against.task, one.against.length) == ("none", one.task, one.length)
+
+
+def test_the_windows_of_an_evaluation_can_be_chosen():
+    found = entries.of_encodings(configs("none"), Work(works.VOCAB, [16, 64, 256], eval_tokens=128))
+    assert [one.windows for one in found] == [2, 8, 2, 1]
+
+
+def test_an_encoding_without_positions_that_far_is_marked():
+    found = entries.of_encodings(configs("none", "learned"), Work(works.VOCAB, [16, 64]))
+    marked = {(one.name, one.length): one.reason for one in found if one.reason}
+    assert marked == {("learned", 64): "learned has positions for 16 inputs and no more"}
+
+
+def test_a_peer_is_tried_with_every_attention_in_both_modes_and_compared_with_its_own_block():
+    found = entries.of_peers(configs("rope"), [peers.find("llama")], Work(works.VOCAB, [64]), compile=True)
+    ours, llama, ours_eval, llama_eval = found
+    assert [one.name for one in found] == [OURS, "llama", OURS, "llama"]
+    assert llama.against is ours
+    assert llama_eval.against is ours_eval
+    assert [cell.variant for cell in ours.cells] == [Variant(), Variant(compiled=True)]
+    assert [cell.variant for cell in ours_eval.cells] == [Variant()]
+    assert [(cell.variant.attention, cell.variant.compiled) for cell in llama.cells] == [
+        ("sdpa", False),
+        ("sdpa", True),
+        ("eager", False),
+        ("eager", True),
+    ]
+    assert abs(llama.loss_difference or 0) < 1e-4
+
+
+def test_bloom_is_compared_with_posbench_at_its_block():
+    """And x-transformers beside it with posbench as it is."""
+    chosen = [peers.find("bloom"), peers.find("x-transformers alibi")]
+    config = works.config("alibi", width=128, hidden=344)
+    found = entries.of_peers({"alibi": config}, chosen, Work(works.VOCAB, []), compile=False)
+    by_name = {one.name: one for one in found}
+    assert list(by_name) == ["posbench, bloom's block", OURS, "bloom", "x-transformers alibi"]
+    assert by_name["bloom"].against is by_name["posbench, bloom's block"]
+    assert by_name["x-transformers alibi"].against is by_name[OURS]
+    block = by_name["posbench, bloom's block"].cells[0].config.model
+    assert (block.norm, block.activation, block.hidden) == ("layernorm", "relu", 512)
+
+
+def test_a_peer_that_does_other_work_is_not_timed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(entries.equal, "difference", lambda *args: 3e-4)
+    found = entries.of_peers(configs("rope"), [peers.find("llama")], Work(works.VOCAB, []), compile=False)
+    assert found[1].reason == "with the same weights its loss differs by 3.0e-04 nats: it does other work"
+
+
+def test_a_missing_peer_and_one_that_cannot_read_so_far_are_marked(monkeypatch: pytest.MonkeyPatch):
+    work = Work(works.VOCAB, [64])
+    found = entries.of_peers(configs("learned"), [peers.find("gpt-2")], work, compile=False)
+    assert [one.reason for one in found] == [
+        None,
+        None,
+        "learned has positions for 16 inputs and no more",
+        "it has positions for 16 inputs and no more",
+    ]
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
+    found = entries.of_peers(configs("learned"), [peers.find("gpt-2")], work, compile=False)
+    assert found[1].reason == "transformers is not installed (pip install 'posbench[peers]')"
+
+
+def entry(name: str, maker: str = OURS, against: Entry | None = None, variants: int = 1) -> Entry:
+    kinds = [Variant(), Variant(compiled=True)][:variants]
+    return Entry(name, "none", [works.cell(maker=maker, variant=kind) for kind in kinds], against)
+
+
+def trials(monkeypatch: pytest.MonkeyPatch, given: dict[bool, Trial]) -> None:
+    """By whether a variant is compiled."""
+    monkeypatch.setattr(compare, "run", lambda cell, memory, seconds: given[cell.variant.compiled])
+
+
+def test_the_fastest_variant_that_works_is_timed(monkeypatch: pytest.MonkeyPatch):
+    slow, fast, failed = Trial(seconds=2.0, peak=1, base=1), Trial(seconds=1.0, peak=1, base=1), Trial("no compiler")
+    for given, compiled in (({False: slow, True: fast}, True), ({False: slow, True: failed}, False)):
+        trials(monkeypatch, given)
+        one = entry("posbench", variants=2)
+        compare.try_variants(one, BUDGET)
+        assert one.cell is not None
+        assert one.cell.variant.compiled is compiled
+        assert one.reason is None
+
+
+def test_an_entry_of_which_nothing_works_keeps_the_reason_of_the_first(monkeypatch: pytest.MonkeyPatch):
+    trials(monkeypatch, {False: Trial("out of memory (1 GiB)"), True: Trial("not done within 300 s")})
+    one = entry("posbench", variants=2)
+    compare.try_variants(one, BUDGET)
+    assert one.reason == "out of memory (1 GiB)"
+
+
+def test_a_marked_row_leaves_the_others_standing(monkeypatch: pytest.MonkeyPatch):
+    def run(cell: Cell, memory: int, seconds: float) -> Trial:
+        return Trial("out of memory (1 GiB)") if cell.maker == "bloom" else Trial(None, 0.1, 30, 10, 100)
+
+    monkeypatch.setattr(compare, "run", run)
+    ours = entry("posbench")
+    outcome = compare.compare([ours, entry("bloom", "bloom", ours)], BUDGET)
+    first, second = records(outcome)
+    assert (first["status"], first["rounds"], first["extra_bytes"], first["parameters"]) == ("ok", 6, 20, 100)
+    assert first["gflop_products"] == pytest.approx(0.020054016)
+    assert first["kernel"] == "causal"
+    assert (second["status"], second["reason"]) == ("n/a", "out of memory (1 GiB)")
+    assert second["tokens_per_second"] is None
+    assert second["ratio"] is None
+    assert [one["unit"] for one in limit_records(outcome)] == ["GF/s", "tokens/s"]
+
+
+def test_what_fits_alone_and_not_beside_the_others_is_marked(monkeypatch: pytest.MonkeyPatch):
+    def prepare(cell: Cell) -> Prepared:
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr(compare, "run", lambda *args: Trial(None, 0.1, 30, 10, 100))
+    monkeypatch.setattr(compare, "prepare", prepare)
+    [row] = records(compare.compare([entry("posbench")], BUDGET))
+    assert (row["status"], row["reason"]) == ("n/a", "not beside the other cells: can't allocate memory")
+
+
+def timed(*pairs: tuple[Entry, list[float]]) -> Outcome:
+    for one, _ in pairs:
+        one.cell = one.cells[0]
+    return Outcome([one for one, _ in pairs], dict(pairs))
+
+
+def test_an_encoding_is_shown_as_its_speed_over_that_of_none():
+    """32 tokens in 0.2 s are 160 a second; none takes half as long, so alibi runs at half its speed."""
+    none = entry("none")
+    alibi = entry("alibi", against=none)
+    base, row = records(timed((none, [0.1] * 6), (alibi, [0.2] * 5 + [0.4])))
+    assert row["tokens_per_second"] == pytest.approx(160.0)
+    assert (row["lowest"], row["highest"]) == pytest.approx((80.0, 160.0))
+    assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == pytest.approx((0.5, 0.25, 0.5))
+    assert row["against"] == "none"
+    assert base["ratio"] is None
+
+
+def test_a_peer_is_shown_as_posbenchs_speed_over_its():
+    ours = entry("posbench")
+    theirs = entry("llama", "llama", ours)
+    _, row = records(timed((ours, [0.1] * 6), (theirs, [0.15] * 6)))
+    assert (row["ratio"], row["ratio_low"]) == pytest.approx((1.5, 1.5))
+
+
+def test_a_step_is_held_against_its_products_and_the_peak_of_the_machine():
+    """The products alone take 0.08 s of a step of 0.1 s. They are 6e9 operations, and the machine does 100 GF/s: a
+    step that did nothing else would take 0.06 s."""
+    left = Factor((1000, 1500), (1500, 1), torch.float32)
+    product = Product(left, Factor((1500, 2000), (2000, 1), torch.float32), torch.float32)
+    assert product.flops == 6e9
+    ours = entry("posbench")
+    outcome = timed((ours, [0.1] * 6))
+    bound, peak = Limit("GEMM bound", 32, "tokens/s", (product,)), Limit("matmul peak", 2.0, "GF/s")
+    outcome.bounds[ours] = bound
+    outcome.limits = {bound: [0.08] * 6, peak: [0.02] * 6}
+    [row] = records(outcome)
+    assert (row["gemm_share"], row["gemm_share_low"]) == pytest.approx((0.8, 0.8))
+    assert row["peak_share"] == pytest.approx(0.6)
+    of_bound, of_peak = limit_records(outcome)
+    assert (of_bound["limit"], of_bound["median"]) == ("GEMM bound: posbench", pytest.approx(400.0))
+    assert (of_peak["limit"], of_peak["median"]) == ("matmul peak", pytest.approx(100.0))
+
+
+def test_peers_are_not_timed_with_muon():
+    with pytest.raises(UserError, match="AdamW on both sides"):
+        entries.plain_adamw(works.config(method="muon"))
+
+
+def test_a_turn_is_so_many_calls_as_fill_its_time():
+    assert [compare._calls(seconds) for seconds in (1.0, 0.2, 0.05, 0.001)] == [1, 1, 4, 200]

@@ -1,0 +1,128 @@
+"""A cell in a process of its own: what fails there is a reason, and nothing else is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import works
+
+from posbench import system
+from posbench.bench import cells, trial
+from posbench.bench.trial import Trial
+from posbench.errors import UserError
+
+GIB = 2**30
+
+
+def test_a_cell_is_the_same_after_json():
+    cell = works.cell(works.config("t5"), task="eval", length=64)
+    assert cells.from_dict(json.loads(json.dumps(cell.to_dict()))) == cell
+    assert cell.tokens == 128
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no limit of the address space elsewhere")
+def test_a_cell_that_does_not_fit_is_marked_out_of_memory():
+    """An embedding of 2^22 x 64 float32 takes 1 GiB, and there is a quarter of one."""
+    found = trial.run(works.cell(vocab=2**22), GIB // 4, 120)
+    assert found == Trial("out of memory (0.25 GiB)")
+
+
+@pytest.mark.process
+def test_a_cell_that_takes_too_long_is_marked():
+    assert trial.run(works.cell(), GIB, 0.01) == Trial("not done within 0.01 s")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL, most likely for want of memory"),
+        ("raise RuntimeError('its words')", "its process failed: RuntimeError: its words"),
+        ("raise SystemExit(3)", "its process failed: exit status 3"),
+    ],
+)
+def test_a_process_that_ends_otherwise_is_marked(monkeypatch: pytest.MonkeyPatch, code: str, reason: str):
+    real = subprocess.Popen
+
+    def instead(words: list[str], **how: object) -> subprocess.Popen:
+        return real([sys.executable, "-c", f"import sys; sys.stdin.read(); {code}"], **how)
+
+    monkeypatch.setattr(subprocess, "Popen", instead)
+    assert reason in (trial.run(works.cell(), GIB, 60).reason or "")
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The limits that would have been set on this process."""
+    found: list[int] = []
+    monkeypatch.setattr(trial, "_limit", lambda extra, device: found.append(extra))
+    return found
+
+
+@pytest.mark.parametrize("task", ["train", "eval"])
+def test_a_trial_measures_time_memory_and_size(limits: list[int], task: str):
+    found = trial.here(works.cell(task=task), GIB)
+    assert limits == [GIB]
+    assert found.reason is None
+    assert found.seconds is not None
+    assert found.seconds > 0
+    assert found.peak is not None
+    assert found.base is not None
+    assert found.peak >= found.base > 2**20
+    # 2 x (4 x 64 x 64 + 3 x 64 x 176 + 2 x 64) + 64 + 64 x 64
+    assert found.parameters == 104_768
+
+
+def test_memory_is_counted_above_the_base_and_never_below_nothing():
+    assert Trial(peak=300, base=100).extra == 200
+    assert Trial(peak=90, base=100).extra == 0
+    assert Trial("out of memory").extra is None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError("std::bad_alloc"), "out of memory (1 GiB)"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory (1 GiB)"),
+        (UserError("bloom has 3 parameters."), "bloom has 3 parameters."),
+        (KeyError("gone"), "KeyError: 'gone'"),
+    ],
+)
+def test_what_a_cell_raises_is_its_reason(
+    limits: list[int], monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+):
+    def prepare(cell: cells.Cell) -> cells.Prepared:
+        raise error
+
+    monkeypatch.setattr(trial, "prepare", prepare)
+    assert trial.here(works.cell(), GIB) == Trial(reason)
+
+
+def test_the_limit_is_what_is_mapped_and_so_much_more(monkeypatch: pytest.MonkeyPatch):
+    if not sys.platform.startswith("linux"):
+        pytest.skip("no limit of the address space elsewhere")
+    found = []
+    monkeypatch.setattr(trial.resource, "setrlimit", lambda kind, limit: found.append((kind, limit[0])))
+    trial._limit(GIB, system.device("cpu"))
+    [(kind, most)] = found
+    assert kind == trial.resource.RLIMIT_AS
+    assert most > GIB + 2**20
+
+
+def test_a_peer_under_autocast_is_as_posbench_is():
+    """bf16 in training where it is asked for, in evaluation on CUDA alone."""
+    cpu = system.device("cpu")
+    own = works.config()
+    asked = replace(own, train=replace(own.train, precision="bf16"))
+    assert [
+        cells.half(works.cell(config, task=task), cpu) for config in (own, asked) for task in ("train", "eval")
+    ] == [
+        False,
+        False,
+        True,
+        False,
+    ]
