@@ -106,11 +106,10 @@ def cached(subject: Subject) -> str:
 def kernels_agree(subject: Subject) -> str:
     """Every kernel that can serve it equals attention written out in float32, at lengths around block sizes."""
     e, seen, worst = subject.encoding(), set(), 0.0
+    lengths = [length for length in LENGTHS if e.max_length is None or length <= e.max_length]
     for layer in range(SHAPE.layers):
         own = e.for_layer(layer)
-        for length in LENGTHS:
-            if e.max_length is not None and length > e.max_length:
-                continue
+        for length in lengths:
             at = positions(e, length)
             q, k, v, state = _layer(own, at, length)
             expected = reference.attention(own, q, k, v, at, at, state, window=own.window(layer))
@@ -120,12 +119,12 @@ def kernels_agree(subject: Subject) -> str:
                 seen.add(name)
         if all(e.for_layer(i) is e and e.window(i) == e.window(0) for i in range(SHAPE.layers)):
             break  # the other layers are this one
-    return _within(worst, 1e-4, f"{', '.join(sorted(seen))} at {len(LENGTHS)} lengths to {LENGTHS[-1]:,}")
+    return _within(worst, 1e-4, f"{', '.join(sorted(seen))} at {len(lengths)} lengths to {lengths[-1]:,}")
 
 
 @torch.no_grad()
 def _layer(e: Encoding, at: Tensor, length: int, seed: int = 5) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-    """Rotated q, k (1, H, T, D), v and state of one layer over drawn token vectors, which `embed` has acted on."""
+    """Rotated q, k (1, H, T, D), v and state of one layer over drawn vectors."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(1, length, e.shape.width, generator=generator)
     q, k, v = (torch.randn(1, e.shape.heads, length, e.shape.head_dim, generator=generator) for _ in range(3))
@@ -146,7 +145,11 @@ def _passes(e: Encoding, at: Tensor, layer: int, consecutive: bool) -> Iterator[
 
 
 def survives_16_bits(subject: Subject) -> str:
-    """A model in bfloat16 keeps its positions, angles and biases in float32, at positions near 0 and far out."""
+    """A model in bfloat16 keeps its positions, angles, biases and states in float32, in every layer.
+
+    Asked near 0 and, where windows may be long, at positions to 100,000 and with every key some 4,000 before the query:
+    up to 256 bfloat16 still holds each whole number, so that close by nothing would show.
+    """
     exact = subject.encoding()
     with torch.no_grad():
         for parameter in exact.parameters():
@@ -154,27 +157,27 @@ def survives_16_bits(subject: Subject) -> str:
     half = copy.deepcopy(exact).bfloat16()
     worst, rounded, length = 0.0, 0.0, min(200, exact.max_length or 200)
     at = positions(exact, length)
-    # Far out where it can be asked there: distances to 4,000 and positions to 100,000.
-    starts = [0] if exact.max_length is not None else [0, 4000, FAR - 200]
+    places = [(at, at)]  # of the queries, of the keys
+    if exact.max_length is None:
+        places += [(at + FAR - length, at + FAR - length), (at + 4000, at)]
     x = torch.randn(1, length, SHAPE.width, generator=torch.Generator().manual_seed(6)).bfloat16()
+    # The vectors of such a model are bfloat16 numbers; no encoding has touched them yet.
+    raw = [y.bfloat16() for y in _layer(Encoding(exact.shape), at, length)[:3]]
     with torch.no_grad():
-        for start in starts:
-            embedded = [e.embed(x.float(), at + start) for e in (exact, half)]
+        for q_pos, k_pos in places:
+            embedded = [e.embed(x.float(), q_pos) for e in (exact, half)]
             worst = max(worst, _apart(*embedded) / max(1, float(embedded[0].abs().max())))
-            outs = []
-            for e in (exact, half):
-                own = e.for_layer(0)
-                where = at + start
-                # The vectors of such a model are bfloat16 numbers; no encoding has touched them yet.
-                raw = [y.bfloat16().float() for y in _layer(Encoding(own.shape), where, length)[:3]]
-                q, k = own.rotate(raw[0], raw[1], own.begin(where, length))
-                v = raw[2]
-                state = own.state(x.float())
-                how = kernels.begin(own, where, where, "positions" not in e.hooks)
-                outs.append(kernels.attend(q, k, v, state, how))
-            q, k = own.rotate(raw[0].bfloat16(), raw[1].bfloat16(), own.begin(where, length))
-            outs.append(kernels.attend(q, k, v.bfloat16(), state, how).float())
-            worst, rounded = max(worst, _apart(*outs[:2])), max(rounded, _apart(*outs[1:]))
+            for layer in range(SHAPE.layers):
+                outs = []
+                for e, dtype in ((exact, torch.float32), (half, torch.float32), (half, torch.bfloat16)):
+                    own = e.for_layer(layer)
+                    q, k, v = (y.to(dtype) for y in raw)
+                    q, _ = own.rotate(q, k, own.begin(q_pos, length))
+                    _, k = own.rotate(q, k, own.begin(k_pos, length))
+                    consecutive = q_pos is k_pos and "positions" not in e.hooks
+                    how = kernels.begin(own, q_pos, k_pos, consecutive, layer)
+                    outs.append(kernels.attend(q, k, v, own.state(x.float()), how).float())
+                worst, rounded = max(worst, _apart(*outs[:2])), max(rounded, _apart(*outs[1:]))
     _within(rounded, 0.1, "on vectors of bfloat16")
     return _within(worst, 1e-4, "a bfloat16 copy on the same vectors")
 
@@ -213,7 +216,8 @@ def _loss(decoder: Decoder, tokens: Tensor) -> Tensor:
 
 
 def leaves_no_trace(subject: Subject) -> str:
-    """60 tokens give the same bits before and after a longer input, and after a model of another shape."""
+    """60 tokens give the same bits before and after a longer input, and after a model of another shape; and the same
+    numbers beside another text in a batch."""
     decoder, short = subject.model(), ids(60)
     first = logits(decoder, short)
     logits(decoder, ids(min(250, decoder.encoding.max_length or 250)))
@@ -222,6 +226,8 @@ def leaves_no_trace(subject: Subject) -> str:
     for what, other in {"after a longer input": again, "in another model of the same kind": fresh}.items():
         if not torch.equal(first, other):
             raise Failed(f"the same 60 tokens {what}: off by {_apart(first, other):.1e}, no bit may change")
+    beside = logits(decoder, torch.cat([short, ids(60, seed=7)]))[:1]
+    _within(_apart(first, beside), 1e-4, "the same 60 tokens beside another text in a batch")
     return "the same bits before and after a longer input"
 
 

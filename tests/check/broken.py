@@ -57,6 +57,35 @@ class HalfPositions(Rope):
     shift_invariant = False  # in float32 it is so only to 1e-3
 
 
+class HalfBias(Alibi):
+    """Stores its slopes, and forms the bias in their dtype (PREC-2): in 16 bits distances above 256 share values."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.register_buffer("slope_H", torch.tensor(self.slopes))
+
+    def bias(self, distance):
+        return -self.slope_H.view(-1, *[1] * distance.ndim) * distance.to(self.slope_H.dtype)
+
+
+class HalfLayer(Encoding):
+    """ALiBi in all layers; in the last one its bias follows the model into 16 bits."""
+
+    acts_on = "scores"
+    shift_invariant = True
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.early, self.late = Alibi(shape), HalfBias(shape)
+
+    @property
+    def hooks(self):
+        return frozenset({"bias", "for_layer"})
+
+    def for_layer(self, layer):
+        return self.early if layer < self.shape.layers - 1 else self.late
+
+
 class KeptTable(Alibi):
     """Stretches its bias by the longest input it has seen."""
 
@@ -65,6 +94,17 @@ class KeptTable(Alibi):
     def bias(self, distance):
         self.longest = max(self.longest, int(distance.max()))
         return super().bias(distance) * 100 / self.longest
+
+
+class MixedRows(Alibi):
+    """Centres its scores over the batch: a text is read by what lies beside it."""
+
+    @property
+    def hooks(self):
+        return frozenset({"bias", "scores"})
+
+    def scores(self, s, q, k, q_pos, k_pos, state, rows):
+        return s - 0.3 * s.mean(0, keepdim=True) if len(s) > 1 else s
 
 
 class IdleParameter(Alibi):
@@ -166,6 +206,6 @@ class InfiniteSlope(Alibi):
 
 
 BROKEN = (
-    LeakingNorm, BiasAfterSoftmax, RestartingKeys, HalfPositions, KeptTable, IdleParameter, BlindToOrder, MixedLayout,
-    OddOff, SquareTable, Inert, FromTheEnd, SilentEnd, InfiniteSlope,
+    LeakingNorm, BiasAfterSoftmax, RestartingKeys, HalfPositions, HalfBias, HalfLayer, KeptTable, MixedRows,
+    IdleParameter, BlindToOrder, MixedLayout, OddOff, SquareTable, Inert, FromTheEnd, SilentEnd, InfiniteSlope,
 )  # fmt: skip
