@@ -1,30 +1,22 @@
-"""What a run is made from: the typed settings, how they are composed, and which of them decide the weights.
+"""What a run is made from: the typed settings, and which of them could be trained or evaluated.
 
-`compose` reads configs/ through Hydra; `from_hydra` turns what Hydra composed into a checked `Config` of plain data;
-`identity` is the part of it that decides the weights, and so names the run.
+posbench/compose.py fills them from configs/ and a command line; posbench/identity.py says which of them decide the
+weights, and so name the run.
 """
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from posbench.errors import UserError, explain, no_setting, unknown
-from posbench.search_path import choices, config_dir, files, user_dirs
+from posbench.errors import UserError, unknown
+from posbench.search_path import choices
 
 if TYPE_CHECKING:
     from posbench.encodings.base import Encoding, Shape
-
-FORMAT = 2
-"""Raised whenever the same config would give other weights."""
 
 
 @dataclass
@@ -136,203 +128,6 @@ class Config:
 
 GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval", "extension")
 
-# Settings that change how a run is carried out or looked at, never its weights.
-_INERT = {
-    "train": {"micro_tokens", "compile", "threads", "validate_tokens", "checkpoint_seconds"},
-    "model": {"name"},
-    "optim": {"name"},
-    "data": {"name", "note", "size"},
-    "tokenizer": {"name", "note"},
-}
-
-_OWN = {"data": "files", "tokenizer": "file"}
-"""Kinds that are the user's own always, so that a run of theirs has a fingerprint."""
-
-
-# --- Composing -----------------------------------------------------------------------------------------------------
-
-
-def register() -> None:
-    """Tell Hydra the typed settings and the user's folders."""
-    from hydra.core.config_store import ConfigStore
-    from omegaconf import OmegaConf
-
-    ConfigStore.instance().store("base_config", Config)
-    folders = [folder.as_uri() for folder in user_dirs()]  # here, since Hydra would wrap what this raises
-    OmegaConf.register_new_resolver("posbench.user_dirs", lambda: folders, replace=True)
-
-
-def compose(overrides: Sequence[str] = ()) -> Config:
-    """The checked config of a command line such as ["encoding=alibi", "seed=2"]; `UserError` for a bad one."""
-    with _composed(overrides) as cfg:
-        return from_hydra(cfg, cfg.hydra.runtime.choices, cfg.hydra.runtime.config_sources, overrides)
-
-
-def load_group(group: str, name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """One choice of a group as plain data with its `name`; what the user must still give reads "???".
-
-    `overrides` are settings of that group, such as "extension.factor=8".
-    """
-    from omegaconf import OmegaConf
-
-    file = files(group).get(name)
-    if file is None:
-        raise unknown(group, name, choices(group))
-    value: Any = None if overrides else _read_plain(group, file)
-    if value is None:
-        with _composed([f"{group}={name}", *overrides]) as cfg:
-            value = OmegaConf.to_container(cfg[group], resolve=True)
-    return _named(group, name, {str(key): entry for key, entry in value.items()}, file)
-
-
-def _read_plain(group: str, file: Path) -> Any:
-    """What Hydra would compose from one file, in a hundredth of its time; None where there is something to compose: a
-    list of defaults, a package, an interpolation, a group with typed settings, a file that Hydra has to complain of.
-    """
-    from omegaconf import OmegaConf
-    from yaml import YAMLError
-
-    try:
-        text = file.read_text(encoding="utf-8")
-        typed = getattr(Config(), group, None)
-        if not isinstance(typed, dict) or "${" in text or "@package" in text:
-            return None
-        value = OmegaConf.to_container(OmegaConf.load(file))
-    except (OSError, ValueError, YAMLError):
-        return None
-    return {**typed, **value} if isinstance(value, dict) and "defaults" not in value else None
-
-
-def corpus(word: str, split: str) -> dict[str, Any]:
-    """The settings of another text to read: a choice of the group `data`, or the user's own file, folder or glob, all
-    of which is then that split."""
-    if word in choices("data"):
-        return load_group("data", word)
-    path = Path(word).expanduser()
-    if word and (path.exists() or any(mark in word for mark in "*?[")):
-        return {"name": "files", "kind": "files", split: str(path)}
-    raise unknown("corpus", word, choices("data"))
-
-
-@contextmanager
-def _composed(overrides: Sequence[str]) -> Iterator[Any]:
-    """What Hydra composes, its own settings under `hydra`; its errors as `UserError`."""
-    import hydra
-
-    register()
-    try:
-        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
-            yield hydra.compose("config", overrides=list(overrides), return_hydra_config=True)
-    except Exception as error:
-        explained = explain(error, overrides)
-        if explained is None or explained is error:
-            raise
-        raise explained from error
-
-
-def from_hydra(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any], overrides: Sequence[str] = ()) -> Config:
-    """A composed DictConfig as plain typed data, each group with the name of its choice, checked and settled.
-
-    `chosen` and `sources` are Hydra's `runtime.choices` and `runtime.config_sources`: a class given as `mine.py:Mine`
-    is looked for beside the YAML that names it. `overrides` tell what was asked for from what is a default. Raises
-    `UserError` for a setting that does not exist.
-    """
-    from omegaconf import OmegaConf, open_dict
-
-    with open_dict(cfg):
-        if "hydra" in cfg:
-            del cfg["hydra"]
-    _refuse_dead_keys(cfg, chosen, sources)
-    config = OmegaConf.to_object(cfg)
-    assert isinstance(config, Config)
-    for group in GROUPS:
-        if chosen.get(group) is None:  # taken away, or a list, which Hydra would merge
-            raise UserError(f"The group {group} needs one choice.", f"{group}: {', '.join(choices(group))}")
-        value, name = getattr(config, group), str(chosen[group]).removesuffix(".yaml")
-        if "/" in name:  # Hydra takes a path as well, but it makes no run's name
-            raise unknown(group, name, choices(group))
-        if isinstance(value, dict):
-            setattr(config, group, _named(group, name, value, _yaml(group, name, sources)))
-        elif hasattr(value, "name"):
-            if value.name not in (name, type(value).name):
-                raise UserError(f"{group}.name={value.name} has no effect.", f"Choose a {group} by {group}=NAME.")
-            value.name = name
-    if config.init_from is not None:
-        from posbench import initial
-
-        config = initial.settled(config, overrides)
-    check(config)
-    return settled(config)
-
-
-def settled(config: Config) -> Config:
-    """The config with the fingerprints of the text and the tokenizer that are the user's own: from now on it is of
-    these, whatever comes to lie at their paths. `UserError` when they cannot be read."""
-    from posbench.data import corpus, tokenizer
-
-    data, own = corpus.with_fingerprint(config.data), tokenizer.with_fingerprint(config.tokenizer)
-    return replace(config, data=data, tokenizer=own)
-
-
-def _refuse_dead_keys(cfg: Any, chosen: Mapping[str, Any], sources: Sequence[Any]) -> None:
-    """Hydra lets "+key=value" add anything anywhere: a key that nothing reads must not pass for a setting.
-
-    (The parameters of an encoding are held against its class's signature, in `check`.)
-    """
-    from omegaconf import OmegaConf
-
-    schema = OmegaConf.structured(Config)
-    known = {"": schema} | {group: schema[group] for group in GROUPS if schema[group]}
-    for group in ("data", "tokenizer"):
-        file = _yaml(group, str(chosen.get(group)), sources)
-        if file is not None:
-            known[group] = dict.fromkeys([*OmegaConf.load(file), *schema[group]])
-    for group, allowed in known.items():
-        for key in cfg[group] if group else cfg:
-            if key not in allowed:
-                raise no_setting(f"{group}.{key}" if group else str(key), allowed)
-
-
-def _yaml(group: str, name: str, sources: Sequence[Any]) -> Path | None:
-    """The file Hydra read for a choice: the first on its search path. None: the choice is of another kind."""
-    files = (Path(source.path, group, f"{name}.yaml") for source in sources if source.schema == "file")
-    return next((file for file in files if file.is_file()), None)
-
-
-def _named(group: str, name: str, value: dict[str, Any], yaml: Path | None) -> dict[str, Any]:
-    """A free group with its choice's name, and a class of the user's own with the absolute path of its file, which is
-    looked for beside the YAML."""
-    path, _, cls = str(value.get("class", "")).rpartition(":")
-    if path.endswith(".py"):
-        beside = [yaml.parent] if yaml is not None else []
-        # On the command line a path is relative to the current folder.
-        found = [folder / path for folder in (*beside, Path.cwd()) if (folder / path).is_file()]
-        if not found:
-            raise UserError(
-                f"{group}={name} names the class {path}:{cls}, but there is no such file.",
-                f"Looked in {', '.join(map(str, (*beside, Path.cwd())))}.",
-            )
-        value = value | {"class": f"{found[0].resolve()}:{cls}"}
-    if isinstance(value.get("inner"), str | Mapping):
-        value = value | {"inner": _inner(value["inner"])}
-    return value | {"name": name}
-
-
-def _inner(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    """What a wrapper holds, from its name or from its name and the parameters that are to differ from its YAML."""
-    own = {"name": given} if isinstance(given, str) else dict(given)
-    if "name" not in own:
-        raise UserError("encoding.inner names no encoding.", "As in encoding.inner='{name: rope, base: 500}'")
-    try:
-        found = load_group("encoding", own["name"]) | own
-    except RecursionError:
-        raise UserError(f"The encoding '{own['name']}' holds itself.", "Its inner must be another one.") from None
-    if isinstance(own.get("inner"), str | Mapping):
-        found["inner"] = _inner(own["inner"])
-    return found
-
-
-# --- Checking ------------------------------------------------------------------------------------------------------
 
 _AT_LEAST = {
     "model.layers": 1, "model.width": 1, "model.heads": 1, "model.hidden": 1,
@@ -431,6 +226,7 @@ def _build_encoding(config: Config) -> None:
 
     from posbench import extensions
     from posbench.encodings.base import Shape
+    from posbench.identity import label
 
     if "class" not in config.encoding:
         raise UserError(
@@ -474,125 +270,3 @@ def build_encoding(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
             f"and a width of {shape.width}.",
             "Choose a shorter length or a smaller model.",
         ) from error
-
-
-# --- What a run is ---------------------------------------------------------------------------------------------------
-
-
-def to_dict(config: Config) -> dict[str, Any]:
-    """The whole config as plain data, for run.json and config.yaml."""
-    return asdict(config)
-
-
-def from_dict(stored: Mapping[str, Any]) -> Config:
-    """The config of a stored run. What an older posbench did not store has its default; `UserError` for anything odd.
-
-    (Whoever reads a run holds the identity of the result against the stored one.)
-    """
-    from omegaconf import OmegaConf
-
-    schema = OmegaConf.structured(Config)
-    missing = [group for group in GROUPS if group not in stored and group != "extension"]  # that came later
-    if missing:
-        raise UserError(f"The stored config has no '{missing[0]}'.")
-    try:
-        config = OmegaConf.to_object(OmegaConf.merge(schema, dict(stored)))
-    except Exception as error:
-        raise UserError("The stored config cannot be read.", str(explain(error) or error).splitlines()[0]) from error
-    assert isinstance(config, Config)
-    needed = [("encoding", "class"), ("encoding", "name"), ("data", "name"), ("tokenizer", "name")]
-    needed += [(group, "fingerprint") for group, kind in _OWN.items() if getattr(config, group).get("kind") == kind]
-    for group, key in needed:
-        if not isinstance(getattr(config, group).get(key), str):
-            raise UserError(f"The stored config has no {group}.{key}.")
-    if config.init_from is not None and not isinstance(config.init_from, dict):
-        raise UserError("The stored config has no init_from.hash.")
-    return config
-
-
-def label(encoding: Mapping[str, Any], extension: Mapping[str, Any] | None = None) -> str:
-    """An encoding's name in tables: "rope", or with what a wrapper holds, "randomized(alibi)"; trained under an
-    extension, "rope+pi"."""
-    if extension is not None and "class" in extension:
-        return f"{label(encoding)}+{extension['name']}"
-    inner = encoding.get("inner")
-    if inner is None:
-        return str(encoding["name"])
-    return f"{encoding['name']}({label(inner) if isinstance(inner, Mapping) else inner})"
-
-
-def identity(config: Config) -> dict[str, Any]:
-    """What decides the weights, in plain data: the name and hash of a run are made from it. `config` is settled.
-
-    A setting at its default is left out, so that a new setting renames no run. An encoding is its class and the
-    parameters that differ from the defaults of its signature, and the SHA-256 of its source unless posbench ships it.
-    Of a corpus and a tokenizer null is the default, and `stream` of `data.attend`; where there is a fingerprint, it
-    stands for the paths. No file but an encoding's source is read.
-    """
-    found: dict[str, Any] = {"format": FORMAT, "seed": config.seed, "encoding": encoding_identity(config.encoding)}
-    if "class" in config.extension:
-        found["extension"] = extension_identity(config.extension)
-    if config.init_from is not None:
-        found["init_from"] = config.init_from["hash"]
-    for group in ("model", "optim", "train"):
-        value = getattr(config, group)
-        changed = {key: entry for key, entry in asdict(value).items() if entry != getattr(type(value), key)}
-        found[group] = {key: entry for key, entry in changed.items() if key not in _INERT[group]}
-    for group in ("data", "tokenizer"):
-        settings = getattr(config, group)
-        assert settings.get("kind") != _OWN[group] or "fingerprint" in settings, "the config is not settled"
-        left_out = _INERT[group] | set(_places(group, settings) if "fingerprint" in settings else ())
-        given = {key: entry for key, entry in settings.items() if entry is not None}
-        found[group] = {key: entry for key, entry in given.items() if key not in left_out}
-    if found["data"].get("attend") == "stream":
-        del found["data"]["attend"]
-    return found
-
-
-def _places(group: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The settings of a group that say where something lies."""
-    if group == "tokenizer":
-        from posbench.data.tokenizer import PLACES
-
-        return PLACES
-    from posbench.data.corpus import kind_of
-
-    return kind_of(settings).places
-
-
-def encoding_identity(encoding: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides an encoding: its class, its source unless posbench ships it, what differs from the defaults."""
-    from posbench import encodings
-
-    return _class_identity(encoding, encodings.find_class(encoding["class"]))
-
-
-def extension_identity(extension: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of an extension; a factor that is `auto` is left out."""
-    from posbench import extensions
-
-    given = {key: value for key, value in extension.items() if (key, value) != ("factor", "auto")}
-    return _class_identity(given, extensions.find_class(extension["class"]))
-
-
-def _class_identity(described: Mapping[str, Any], cls: type) -> dict[str, Any]:
-    found: dict[str, Any] = {"class": described["class"]}
-    if not cls.__module__.startswith("posbench."):
-        source = Path(inspect.getsourcefile(cls) or "")
-        found = {"class": f"{source.name}:{cls.__name__}", "source": hashlib.sha256(source.read_bytes()).hexdigest()}
-    defaults = {name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()}
-    for key, value in described.items():
-        default = defaults.get(key, inspect.Parameter.empty)
-        if isinstance(default, float) and isinstance(value, int):
-            value = float(value)  # encoding.base=500000 and 500000.0 are one run
-        if isinstance(value, Mapping) and "class" in value:
-            found[key] = encoding_identity(value)
-        elif key not in ("name", "class") and value != default:
-            found[key] = value
-    return found
-
-
-def hash8(identity: Mapping[str, Any]) -> str:
-    """The first 8 hex digits of the SHA-256 of an identity's JSON."""
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]

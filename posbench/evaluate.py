@@ -25,13 +25,15 @@ import numpy as np
 import torch
 
 from posbench import encodings, extensions, reader, records, statistics, system
-from posbench.config import Eval, built_length, corpus, label, load_group
+from posbench.compose import corpus, load_group
+from posbench.config import Eval, built_length
 from posbench.data import tokens
 from posbench.data.tokenizer import Tokenizer
 from posbench.data.tokens import Prepared, Stream
 from posbench.data.windows import Windows, nonoverlapping, same_targets, sliding
 from posbench.encodings.base import Shape
 from posbench.errors import UserError, unknown
+from posbench.identity import label
 from posbench.losses import measure
 from posbench.progress import progress
 from posbench.reader import TOKEN_BUDGET, Reader

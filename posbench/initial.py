@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from posbench import checkpoint, extensions
-from posbench.config import Config, built_length, encoding_identity, hash8, trained_length
+from posbench.config import Config, built_length, trained_length
 from posbench.data.tokenizer import Tokenizer
 from posbench.errors import UserError
+from posbench.identity import encoding_identity, hash8
 from posbench.model import Decoder
 from posbench.run import Run, find
 

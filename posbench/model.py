@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posbench import attention, encodings, extensions, head
-from posbench.config import Config, Model, built_length, label, trained_length
+from posbench.config import Config, Model, built_length, trained_length
 from posbench.encodings.base import Encoding, Shape
 from posbench.encodings.window import Window
+from posbench.identity import label
 
 NORM_EPS = 1e-6
 

@@ -18,13 +18,14 @@ import numpy as np
 import torch
 
 from posbench import extensions, files, initial, system
-from posbench.config import hash8, label, trained_length
+from posbench.config import trained_length
 from posbench.data import tokens
 from posbench.data.tokens import Prepared
 from posbench.data.windows import generators, nonoverlapping
 from posbench.encodings.base import Encoding
 from posbench.errors import UserError
 from posbench.extensions.base import SEARCH_LOSSES
+from posbench.identity import hash8, label
 from posbench.losses import Score, measure
 from posbench.model import Decoder
 from posbench.progress import progress

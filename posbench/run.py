@@ -31,8 +31,10 @@ import filelock
 import yaml
 
 from posbench import files
-from posbench.config import FORMAT, Config, from_dict, hash8, identity, label, settled, to_dict
+from posbench.compose import settled
+from posbench.config import Config
 from posbench.errors import UserError, closest, reason
+from posbench.identity import FORMAT, from_dict, hash8, identity, label, to_dict
 
 if TYPE_CHECKING:
     from posbench.data.tokenizer import Tokenizer

@@ -32,7 +32,8 @@ from typing import Any
 import yaml
 
 from posbench import baselines, evaluate, system
-from posbench.config import Config, Eval, compose
+from posbench.compose import compose
+from posbench.config import Config, Eval
 from posbench.data import tokens
 from posbench.errors import UserError, refused, unknown
 from posbench.records import Row

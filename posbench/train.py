@@ -28,11 +28,12 @@ from torch import Tensor
 import posbench
 from posbench import checkpoint, head, initial, model, optim, system
 from posbench.checkpoint import State
-from posbench.config import Config, check, label
+from posbench.config import Config, check
 from posbench.data import tokens, windows
 from posbench.data.tokens import Prepared, Stream
 from posbench.decisions import Decisions, activation_bytes, decide, obey, refuse_oversized
 from posbench.errors import UserError
+from posbench.identity import label
 from posbench.model import Decoder
 from posbench.progress import duration, progress
 from posbench.run import Metrics, Run, directory

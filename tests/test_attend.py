@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posbench import encodings, model
-from posbench.config import compose
+from posbench.compose import compose
 from posbench.model import Cache
 
 END = 9

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
+from posbench import compose as composing
 from posbench import config as settings
 from posbench import encodings
-from posbench.config import Config, check, compose, from_dict, hash8, identity, label, load_group, to_dict
+from posbench import identity as identities
+from posbench.compose import compose, load_group
+from posbench.config import Config, check
 from posbench.errors import UserError
+from posbench.identity import from_dict, hash8, identity, label, to_dict
 from posbench.search_path import choices, config_dir, user_dirs
 
 GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval")
@@ -87,13 +91,13 @@ def test_one_choice_of_a_group_is_plain_data_with_its_name():
 def test_a_choice_read_from_its_file_alone_is_what_hydra_composes(choice: str, monkeypatch: pytest.MonkeyPatch):
     group, name = choice.split("=")
     read = load_group(group, name)
-    monkeypatch.setattr(settings, "_read_plain", lambda group, file: None)
+    monkeypatch.setattr(composing, "_read_plain", lambda group, file: None)
     assert read == load_group(group, name)
 
 
 def test_a_plain_choice_is_read_without_composing_all_the_others(mine: Path, monkeypatch: pytest.MonkeyPatch):
     """So that a catalogue of a hundred encodings is not a hundred compositions."""
-    monkeypatch.setattr(settings, "_composed", lambda overrides: pytest.fail("it composes"))
+    monkeypatch.setattr(composing, "_composed", lambda overrides: pytest.fail("it composes"))
     assert load_group("encoding", "mine")["slope"] == 1.0
     assert load_group("data", "sotu")["attend"] == "stream"
 
@@ -342,7 +346,7 @@ def test_defaults_are_frozen():
 
     When it must be: raise FORMAT, and then change it here.
     """
-    assert settings.FORMAT == 2
+    assert identities.FORMAT == 2
     for group, kind in (("model", settings.Model), ("optim", settings.Optim), ("train", settings.Train)):
         found = {key: value for key, value in dataclasses.asdict(kind()).items() if key not in INERT[group]}
         assert found == FROZEN[group], group

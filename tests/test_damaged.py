@@ -23,9 +23,11 @@ from typing import NamedTuple
 import pytest
 import toys
 
-from posbench import cli, config, files, train
+from posbench import cli, files, train
+from posbench import compose as composing
 from posbench.cli import bridge
-from posbench.config import Config, compose
+from posbench.compose import compose
+from posbench.config import Config
 
 SETTINGS = (
     "data=files tokenizer=bytes model.layers=1 model.width=16 model.heads=2 model.hidden=24 train.length=16 "
@@ -89,7 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory):
 def runs(made: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the runs, for one case. Configs are composed once: no file of a run has a part in that."""
     monkeypatch.setattr(bridge, "launch", lambda work, command, words, **more: work(composed(*words), command))
-    monkeypatch.setattr(config, "compose", lambda words: composed(*words))
+    monkeypatch.setattr(composing, "compose", lambda words: composed(*words))
     shutil.copytree(made[0] / "runs", tmp_path / "runs")
     monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
     return tmp_path / "runs"

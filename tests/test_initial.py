@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from posbench import initial, model
-from posbench.config import Config, compose, from_dict, identity, to_dict
+from posbench.compose import compose
+from posbench.config import Config
 from posbench.errors import UserError
+from posbench.identity import from_dict, identity, to_dict
 from posbench.run import Run, name
 from posbench.train import train
 

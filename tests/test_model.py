@@ -11,10 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from posbench import head
 from posbench import model as models
-from posbench.config import Config, Model, Train, config_dir
+from posbench.config import Config, Model, Train
 from posbench.encodings.base import Encoding
 from posbench.encodings.window import Sliding
 from posbench.model import Cache, Decoder
+from posbench.search_path import config_dir
 
 NANO = Config(encoding=described("rope"), train=Train(length=128))
 

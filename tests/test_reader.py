@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from posbench import baselines, evaluate, extensions, reader, records
-from posbench.config import Eval, compose, load_group
+from posbench.compose import compose, load_group
+from posbench.config import Eval
 from posbench.data.windows import nonoverlapping
 from posbench.errors import UserError
 from posbench.evaluate import Request

@@ -18,7 +18,8 @@ import toys
 
 from posbench import checkpoint, train
 from posbench import run as runs
-from posbench.config import Config, Optim, settled
+from posbench.compose import settled
+from posbench.config import Config, Optim
 from posbench.errors import UserError
 from posbench.run import Run, directory
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from posbench import config as settings
+from posbench import identity as identities
 from posbench import run as runs
 from posbench.config import Config, Model, Train
 from posbench.data.tokenizer import Tokenizer
@@ -56,7 +56,7 @@ def begun(asked: Config, digest: str = "d" * 64) -> Run:
 def test_a_name_says_what_was_trained_and_ends_in_the_hash():
     asked = config()
     name = runs.directory(asked).name
-    assert name == f"rope-L8-toy-s1-{settings.hash8(settings.identity(asked))}"
+    assert name == f"rope-L8-toy-s1-{identities.hash8(identities.identity(asked))}"
 
 
 def test_a_wrapper_is_named_without_brackets_that_a_shell_would_read():
@@ -224,8 +224,8 @@ def test_a_run_of_another_config_is_refused_and_the_first_difference_named():
 
 def test_a_run_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch):
     run = begun(config())
-    now = settings.FORMAT
-    monkeypatch.setattr(settings, "FORMAT", now + 1)
+    now = identities.FORMAT
+    monkeypatch.setattr(identities, "FORMAT", now + 1)
     monkeypatch.setattr(runs, "FORMAT", now + 1)
     assert runs.directory(config()) != run.path
     with pytest.raises(UserError, match=f"was trained by format {now} of posbench, and this is format {now + 1}"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from posbench.config import compose
+from posbench.compose import compose
 from posbench.errors import UserError
 from posbench.search_path import choices, config_dir, extra_dir, files, user_dirs
 

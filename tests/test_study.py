@@ -10,7 +10,7 @@ import yaml
 from made import row
 
 from posbench import study
-from posbench.config import compose
+from posbench.compose import compose
 from posbench.errors import UserError
 from posbench.evaluate import Request
 from posbench.report.tables import render

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from posbench import encodings
-from posbench.config import Model, config_dir, load_group
+from posbench.compose import load_group
+from posbench.config import Model
 from posbench.data.windows import generators
 from posbench.encodings.base import Encoding, Shape
 from posbench.encodings.window import Window
 from posbench.model import Decoder
+from posbench.search_path import config_dir
 
 FILES = {file.stem: file for file in sorted((config_dir() / "encoding").glob("*.yaml"))}
 

@@ -60,7 +60,7 @@ def launch(
 def _hydra(task: _Task, words: list[str], multirun: bool, flags: Sequence[str]) -> None:
     import hydra
 
-    from posbench.config import register
+    from posbench.compose import register
     from posbench.errors import explain
 
     register()
@@ -98,7 +98,7 @@ def _process(argv: Sequence[str]) -> Iterator[None]:
 
 def _checked_jobs(words: Sequence[str]) -> list[str]:
     """The jobs of a sweep, each as its overrides; the first one that cannot be composed is a `UserError`."""
-    from posbench.config import compose
+    from posbench.compose import compose
 
     jobs = [shlex.join(job) for job in combinations(words)]
     if not jobs:
@@ -156,7 +156,7 @@ class _Task:
     def __call__(self, cfg: Any) -> None:
         from hydra.core.hydra_config import HydraConfig
 
-        from posbench.config import from_hydra
+        from posbench.compose import from_hydra
         from posbench.errors import explain
 
         if self.fail_fast and self.errors:  # Hydra itself stops for nothing less than the end of the process

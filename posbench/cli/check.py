@@ -74,8 +74,9 @@ def _row(name: str, verdict: Verdict, form: Format) -> dict[str, str]:
 def _subjects(word: str, overrides: list[str]) -> dict[str, Subject]:
     """What is to be checked, by the name it is shown under."""
     from posbench.check.subject import Subject
-    from posbench.config import compose, label, load_group
+    from posbench.compose import compose, load_group
     from posbench.encodings import find_class
+    from posbench.identity import label
 
     if word == "all":
         if overrides:

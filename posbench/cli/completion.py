@@ -69,7 +69,7 @@ def _matches(word: str, typed: list[str], multirun: bool, folder: str | None) ->
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 
-    from posbench.config import register
+    from posbench.compose import register
     from posbench.search_path import extra_dir
 
     # `encoding=rope,al`: the last of several choices.

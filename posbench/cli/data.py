@@ -69,7 +69,7 @@ def prepare(
     posbench data prepare sotu
     """
     with extra_dir(config_dir):
-        from posbench.config import compose
+        from posbench.compose import compose
         from posbench.data import tokens
 
         config = compose([f"data={name}", *settings(overrides)])

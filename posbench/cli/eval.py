@@ -89,7 +89,7 @@ def evaluate(
     names = [word for word in words if "=" not in word or Path(word).exists()]
     with extra_dir(config_dir):
         if on is not None:
-            from posbench.config import corpus
+            from posbench.compose import corpus
 
             corpus(on, split or "test")
         if extension is not None:
@@ -113,7 +113,7 @@ def evaluate(
 
 def _evaluate(names: list[str], overrides: list[str], on: str | None, force: bool, device: str, form: Format) -> None:
     from posbench import evaluate, run
-    from posbench.config import compose
+    from posbench.compose import compose
     from posbench.report.lengths import length_tables
 
     changes = [word for word in overrides if word.startswith("extension.")]
@@ -170,7 +170,7 @@ def _extensions(text: str) -> list[str]:
 def _extended(names: list[str], changes: list[str]) -> list[dict[str, Any]]:
     """The extensions of those names, described, with `changes` to the settings of each that is one."""
     from posbench import extensions
-    from posbench.config import load_group
+    from posbench.compose import load_group
 
     if changes and not {*names} - {"none"}:
         raise UserError(f"{changes[0]} has no effect here.", "Name the extension: --extension yarn")

@@ -104,7 +104,7 @@ def show_run(run: RunArgument, format: FormatOption = Format.table) -> None:
 
 
 def _settings(one: Run) -> Table:
-    from posbench.config import to_dict
+    from posbench.identity import to_dict
     from posbench.report.tables import Column, table
 
     record, status = one.record, one.status()

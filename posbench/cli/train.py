@@ -81,7 +81,7 @@ def train(
 
 
 def _train(config: Any, command: str) -> None:
-    from posbench.config import label
+    from posbench.identity import label
     from posbench.run import root
     from posbench.train import train
 

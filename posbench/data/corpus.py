@@ -157,7 +157,7 @@ class Join(Corpus):
     """Names of other YAMLs of the group `data`."""
 
     def __post_init__(self) -> None:
-        from posbench.config import load_group
+        from posbench.compose import load_group
 
         self._corpora = [open_corpus(load_group("data", part)) for part in self.parts]
 

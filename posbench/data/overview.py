@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from posbench import data
-from posbench.config import choices, load_group
+from posbench.compose import load_group
 from posbench.data.corpus import open_corpus
 from posbench.data.tokens import is_current, read_header
 from posbench.errors import UserError
+from posbench.search_path import choices
 
 
 def overview(root: Path | None = None) -> list[dict[str, Any]]:

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from posbench import classes, config
+from posbench import classes
+from posbench.compose import load_group
 from posbench.encodings.base import Encoding, Shape
 from posbench.encodings.wrapper import Inner
 from posbench.errors import UserError
+from posbench.search_path import choices
 
 
 def build(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
@@ -45,7 +47,7 @@ def build(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
 
 def catalogue() -> list[tuple[str, dict[str, Any]]]:
     """(name, YAML) of every encoding that can be asked for, shipped and the user's own, by name."""
-    return [(name, config.load_group("encoding", name)) for name in config.choices("encoding")]
+    return [(name, load_group("encoding", name)) for name in choices("encoding")]
 
 
 def find_class(where: str) -> type[Encoding]:

@@ -13,10 +13,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from posbench import classes, config
+from posbench import classes
+from posbench.compose import load_group
 from posbench.encodings.base import Encoding
 from posbench.errors import UserError, no_setting
 from posbench.extensions.base import Extension, Factor
+from posbench.identity import extension_identity
+from posbench.search_path import choices
 
 
 def build(extension: Mapping[str, Any]) -> Extension | None:
@@ -79,7 +82,7 @@ def foreign(setting: str) -> str | None:
 
 def catalogue() -> list[tuple[str, dict[str, Any]]]:
     """(name, YAML) of every extension that can be asked for, shipped and the user's own, by name."""
-    return [(name, config.load_group("extension", name)) for name in config.choices("extension")]
+    return [(name, load_group("extension", name)) for name in choices("extension")]
 
 
 def applicable(encoding: Encoding) -> list[str]:
@@ -110,7 +113,7 @@ def key(extension: Mapping[str, Any], found: Mapping[str, Any] | None = None) ->
     """What of an extension stands in the key of a row, as JSON: its name, its class, the settings that differ from
     their defaults, the SHA-256 of its source unless posbench ships it; under `found`, what a search found.
     """
-    identity = config.extension_identity(extension) if "class" in extension else {}
+    identity = extension_identity(extension) if "class" in extension else {}
     return write({"name": extension["name"], **identity, **({"found": dict(found)} if found else {})})
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from posbench import encodings, extensions
-from posbench.config import build_encoding, label, load_group
+from posbench.compose import load_group
+from posbench.config import build_encoding
 from posbench.encodings.base import Shape
+from posbench.identity import label
 from posbench.report.docstrings import markdown
 from posbench.report.tables import Column, Table, render, table
 

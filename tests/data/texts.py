@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from posbench.config import config_dir
 from posbench.data.corpus import Corpus
+from posbench.search_path import config_dir
 
 
 def shipped(group: str, name: str, **own: Any) -> dict[str, Any]:

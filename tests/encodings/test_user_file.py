@@ -9,8 +9,11 @@ import torch
 from tiny import SHAPE
 
 from posbench import config, encodings
+from posbench.compose import compose
 from posbench.errors import UserError
+from posbench.identity import label
 from posbench.model import Decoder
+from posbench.search_path import choices
 
 MINE = '''
 from __future__ import annotations
@@ -72,11 +75,11 @@ def test_it_is_built_trained_and_evaluated(folder):
 def test_it_is_chosen_on_the_command_line_like_any_other(folder, monkeypatch):
     """Hydra finds the YAML in the user's folder, and the class in the file beside the YAML, wherever posbench runs."""
     monkeypatch.setenv("POSBENCH_CONFIGS", str(folder))
-    composed = config.compose(["encoding=log", "encoding.strength=0.25"])
+    composed = compose(["encoding=log", "encoding.strength=0.25"])
     built = encodings.build(composed.encoding, SHAPE)
     assert built.log_strength.tolist() == [0.25] * 4
-    assert "log" in config.choices("encoding")
-    assert config.label(composed.encoding) == "log"
+    assert "log" in choices("encoding")
+    assert label(composed.encoding) == "log"
 
 
 def test_its_parameters_are_checked_like_any_other(folder):

@@ -5,9 +5,11 @@ import torch
 from tiny import CASES, SHAPE, decoder, encoding, ids, logits
 
 from posbench import config, encodings
+from posbench.compose import compose
 from posbench.encodings.base import Encoding
 from posbench.encodings.wrapper import Inner, Wrapper
 from posbench.errors import UserError
+from posbench.identity import from_dict, identity, label, to_dict
 from posbench.model import Decoder
 
 WRAPPER = "posbench.encodings.wrapper.Wrapper"
@@ -73,18 +75,18 @@ def test_what_it_holds_is_described_by_name_or_by_name_and_parameters(tmp_path, 
     (tmp_path / "encoding" / "around.yaml").write_text(f"class: {WRAPPER}\ninner: alibi\n")
     (tmp_path / "encoding" / "itself.yaml").write_text(f"class: {WRAPPER}\ninner: itself\n")
     monkeypatch.setenv("POSBENCH_CONFIGS", str(tmp_path))
-    default = config.compose(["encoding=around"])
-    assert config.label(default.encoding) == "around(alibi)"
-    rope = config.compose(["encoding=around", "encoding.inner={name: rope, base: 500}"])
-    assert config.label(rope.encoding) == "around(rope)"
+    default = compose(["encoding=around"])
+    assert label(default.encoding) == "around(alibi)"
+    rope = compose(["encoding=around", "encoding.inner={name: rope, base: 500}"])
+    assert label(rope.encoding) == "around(rope)"
     built = encodings.build(rope.encoding, SHAPE)
     assert built.hooks == {"embed", "begin", "rotate"}
     # The inner parameters decide the weights: they are in the identity, at their defaults left out.
-    inner = config.identity(rope)["encoding"]["inner"]
+    inner = identity(rope)["encoding"]["inner"]
     assert inner == {"class": "posbench.encodings.rope.Rope", "base": 500.0}
-    twice = config.compose(["encoding=around", "encoding.inner={name: around, inner: rope}"])
-    assert config.label(twice.encoding) == "around(around(rope))"
-    assert config.from_dict(config.to_dict(rope)) == rope
+    twice = compose(["encoding=around", "encoding.inner={name: around, inner: rope}"])
+    assert label(twice.encoding) == "around(around(rope))"
+    assert from_dict(to_dict(rope)) == rope
     for word, said in [
         ("encoding.inner=ropee", "Did you mean 'rope'"),
         ("encoding.inner={name: rope, bas: 500}", "encoding.bas"),
@@ -92,9 +94,9 @@ def test_what_it_holds_is_described_by_name_or_by_name_and_parameters(tmp_path, 
         ("encoding.inner=3", "the name of an encoding"),
     ]:
         with pytest.raises(UserError, match=said):
-            config.compose(["encoding=around", word])
+            compose(["encoding=around", word])
     with pytest.raises(UserError, match="holds itself"):
-        config.compose(["encoding=itself"])
+        compose(["encoding=itself"])
 
 
 class Clamped(Encoding):

@@ -11,7 +11,7 @@ import torch
 from tiny import FILES, SHAPE, decoder, ids, logits
 
 from posbench import classes, extensions
-from posbench.config import load_group
+from posbench.compose import load_group
 from posbench.encodings.base import Encoding
 from posbench.encodings.wrapper import Wrapper
 from posbench.errors import UserError

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from posbench import extensions
-from posbench.config import load_group
+from posbench.compose import load_group
 from posbench.encodings.angles import frequencies
 from posbench.encodings.base import Shape
 from posbench.encodings.rope import Rope
