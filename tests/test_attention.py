@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import CASES, DEVICES, SHAPE, attention, encoding
+from tiny import CASES, DEFAULTS, DEVICES, SHAPE, attention, encoding
 
 from posbench import attention as kernels
 from posbench.encodings.base import Encoding, Shape
@@ -72,17 +72,21 @@ def compare(e, n_queries, n_keys, how_many=None, batch=1, device="cpu"):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 129])
+@pytest.mark.parametrize("length", [1, 65, 129])
 @pytest.mark.parametrize("case", CASES)
 def test_every_kernel_equals_the_reference_with_its_gradients(case, length, device):
-    """One token, and one less and one more than any block: outputs and gradients within 1e-4, none missing."""
+    """One token, and odd lengths around a block: outputs and gradients within 1e-4, none missing.
+
+    More lengths, without gradients, are tried by `posbench check`.
+    """
     e = encoding(case, SMALL).for_layer(0).to(device)
     compare(e, length, length, batch=2, device=device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if encoding(c.values[0], SMALL).for_layer(0).hooks & {"bias", "scores"} or c.id == "none"]
+    "case",
+    [c for c in DEFAULTS if c.id == "none" or encoding(c.values[0], SMALL).for_layer(0).hooks & {"bias", "scores"}],
 )
 def test_every_kernel_over_more_than_one_block(case, device):
     """1,025 queries: the block of 1,024 and one more, and five blocks of 256."""
@@ -114,7 +118,7 @@ def test_a_learned_bias_has_the_same_output_in_training_and_in_evaluation():
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("queries", "keys"), [(1, 5), (2, 5), (3, 130), (130, 300), (1, 1100)])
+@pytest.mark.parametrize(("queries", "keys"), [(2, 5), (130, 300), (1, 1100)])
 def test_fewer_queries_than_keys_are_the_last_of_them(case, queries, keys):
     """The mask hangs at the lower right corner, in every kernel."""
     compare(encoding(case, SMALL).for_layer(0), queries, keys)

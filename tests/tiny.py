@@ -46,6 +46,9 @@ CASES = [
     for own in [{}, *OPTIONS.get(name, [])]
 ]
 
+DEFAULTS = [case for case in CASES if not case.values[0][1]]
+"""Each encoding once, for what takes long."""
+
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 SHAPE = Shape(layers=2, width=32, heads=4, train_length=256)

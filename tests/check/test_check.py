@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from broken import BROKEN
-from tiny import FILES, described
+from tiny import CASES, FILES, described
 
 from posbench.check import check
 from posbench.check.properties import PROPERTIES
@@ -38,6 +38,12 @@ def test_an_encoding_of_the_catalogue_keeps_every_property_that_applies(name):
     found = outcomes(Subject(described(name)))
     assert "failed" not in found.values()
     assert found == CATALOGUE[name]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.values[0][1]])
+def test_an_option_that_changes_the_formula_breaks_no_property(case):
+    name, own = case
+    assert "failed" not in outcomes(Subject(described(name, **own))).values()
 
 
 def test_the_matrix_holds_what_there_is():

@@ -38,8 +38,8 @@ COMMANDS = {
     "doctor": ["--format/-f", "--help/-h"],
     "encodings": ["[NAME]", "--config-dir", "--format/-f", "--help/-h", "--length", "--model", "--page"],
     "eval": [
-        "WORDS...", "--block", "--config-dir", "--device", "--extension", "--force", "--format/-f", "--help/-h", "--lengths",
-        "--min-context", "--on", "--protocol", "--split", "--stride", "--targets",
+        "WORDS...", "--block", "--config-dir", "--device", "--extension", "--force", "--format/-f", "--help/-h",
+        "--lengths", "--min-context", "--on", "--protocol", "--split", "--stride", "--targets",
     ],
     "generate": ["RUN", "[TEXT]", "--device", "--help/-h", "--seed", "--temperature", "--tokens"],
     "reproduce": ["--fail-fast", "--format/-f", "--full", "--help/-h", "--smoke"],

@@ -40,24 +40,6 @@ def test_plain_attention_is_permutation_equivariant_and_an_encoding_ends_that(ca
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_shift_invariance_it_claims_is_true(case):
-    """All positions 100 further on: the same logits when it says so, others when it does not."""
-    model, tokens = decoder(case), ids(24)
-    here, there = (logits(model, tokens, positions=torch.arange(p, p + 24)[None]) for p in (0, 100))
-    assert torch.allclose(here, there, atol=1e-4) == model.encoding.shift_invariant
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_window_past_max_length_is_refused_and_one_up_to_it_is_not(case):
-    model = decoder(case, replace(SHAPE, train_length=16))
-    longest = model.encoding.max_length
-    assert logits(model, ids(longest or 40)).isfinite().all()
-    if longest is not None:
-        with pytest.raises(ValueError, match=str(longest)):
-            logits(model, ids(longest + 1))
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_no_stored_tensor_depends_on_a_length_unless_it_says_so(case):
     """Weights trained at 64 load at 128, strictly; a table of positions (learned) is the exception."""
     stored = [
@@ -66,32 +48,12 @@ def test_no_stored_tensor_depends_on_a_length_unless_it_says_so(case):
     assert (stored[0] == stored[1]) == (not encoding(case).length_sized)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_long_window_leaves_no_trace(case):
-    """Length 60, then 250, then 60 again: the same bits; and 250 first changes nothing (no table is kept)."""
-    model = decoder(case)
-    short, long = ids(60), ids(250)
-    first, after = logits(model, short), [logits(model, long), logits(model, short)]
-    assert torch.equal(first, after[1])
-    other = decoder(case)
-    assert torch.equal(logits(other, long), after[0])
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if "bias" in encoding(case.values[0]).hooks])
 def test_a_bias_after_a_long_one_equals_a_fresh_one_and_is_zero_or_learned_at_the_diagonal(case):
     used, fresh = encoding(case), encoding(case)
     used.bias(torch.arange(4096))
     assert torch.equal(used.bias(torch.arange(64)), fresh.bias(torch.arange(64)))
     assert (used.bias(torch.tensor(0)) == 0).all() or list(used.parameters())
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_two_models_in_one_process_do_not_share_anything(case):
-    """Another head count between two passes of one model: a table kept on the class would be the other's."""
-    model, tokens = decoder(case), ids(30)
-    before = logits(model, tokens)
-    logits(decoder(case, replace(SHAPE, width=64, heads=2)), tokens)
-    assert torch.equal(before, logits(model, tokens))
 
 
 @pytest.mark.parametrize("case", CASES)
