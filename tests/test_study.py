@@ -111,7 +111,7 @@ def test_the_default_budget_is_the_comparison_that_is_documented():
     assert flat.lengths == same.lengths == [128, 256, 512, 1024, 2048, 4096]
     assert flat.targets == 98_304
     assert all(flat.targets % length == 0 for length in flat.lengths)
-    assert (same.min_context, same.block, same.targets) == (4096, 32, 1024)
+    assert (same.min_context, same.block, same.targets) == (4096, 32, 2048)
     assert plan.study.references == ["unigram", "bigram"]
 
 
