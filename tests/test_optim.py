@@ -108,6 +108,25 @@ def test_muon_orthogonalises():
     assert singular.max() < 1.3
 
 
+@pytest.mark.parametrize("columns", [8, 12, 13, 40])
+def test_muon_gives_the_same_by_either_way_of_multiplying(columns: int):
+    """Up to a ratio of 3 : 2 step by step, beyond it through the gram matrix alone: in float64 no digit differs, nor in
+    float32 one that counts, where half of the singular values are nearly zero."""
+    torch.manual_seed(1)
+    x = torch.randn(3, 8, 4) @ torch.randn(3, 4, columns) + 1e-4 * torch.randn(3, 8, columns)
+
+    def by_steps(x: torch.Tensor) -> torch.Tensor:
+        a, b, c = optim.NEWTON_SCHULZ
+        x = x / x.norm(dim=(1, 2), keepdim=True)
+        for _ in range(optim.NEWTON_SCHULZ_STEPS):
+            gram = x @ x.mT
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return x
+
+    torch.testing.assert_close(optim.orthogonal(x.double()), by_steps(x.double()), rtol=0, atol=1e-10)
+    torch.testing.assert_close(optim.orthogonal(x), by_steps(x), rtol=0, atol=1e-4)
+
+
 def test_the_gradient_is_clipped_at_the_norm_of_all_parameters_together():
     """Above the limit the length of the gradient no longer counts: 100 and 200 times it give one first moment."""
     updates = []
