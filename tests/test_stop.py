@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 
@@ -15,7 +14,7 @@ def test_a_signal_is_noted_and_acts_when_the_step_is_over():
     with Stop() as stop:
         stop.leave()
         assert not stop.asked
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         assert stop.asked
         with pytest.raises(KeyboardInterrupt):
             stop.leave()
@@ -23,9 +22,9 @@ def test_a_signal_is_noted_and_acts_when_the_step_is_over():
 
 def test_a_second_one_acts_at_once():
     with Stop():
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_the_handlers_of_before_come_back():
