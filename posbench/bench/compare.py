@@ -82,9 +82,8 @@ def compare(entries: list[Entry], budget: Budget, say: Say = lambda text: None) 
     for number, entry in enumerate(entries, start=1):
         if entry.reason is None:
             try_variants(entry, budget)
-        name = entry.name if entry.name == entry.encoding else f"{entry.name} ({entry.encoding})"
         said = entry.reason or f"{entry.cell.variant if entry.cell else ''}, {_mib(entry.trial.extra)} MiB"
-        say(f"[{number}/{len(entries)}] {name}, {entry.task} at {entry.length:,}: {said}")
+        say(f"[{number}/{len(entries)}] {entry.label}, {entry.task} at {entry.length:,}: {said}")
 
     outcome = Outcome(entries)
     turns: dict[Entry | Limit, Turn] = {}
@@ -232,7 +231,7 @@ def limit_records(outcome: Outcome) -> list[dict[str, Any]]:
     found = []
     for limit, seconds in outcome.limits.items():
         speed = spread([limit.amount / one for one in seconds])
-        of = [entry.name for entry, bound in outcome.bounds.items() if bound == limit]
+        of = [entry.label for entry, bound in outcome.bounds.items() if bound == limit]
         found.append(
             {
                 "limit": f"{limit.name}: {', '.join(dict.fromkeys(of))}" if of else limit.name,

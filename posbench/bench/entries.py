@@ -40,6 +40,11 @@ class Entry:
     """That variant."""
 
     @property
+    def label(self) -> str:
+        """Its name where rows of several encodings stand together."""
+        return self.name if self.name == self.encoding else f"{self.name} ({self.encoding})"
+
+    @property
     def task(self) -> str:
         return self.cells[0].task
 

@@ -192,7 +192,7 @@ def test_a_step_is_held_against_its_products_and_the_peak_of_the_machine():
     assert (row["gemm_share"], row["gemm_share_low"]) == pytest.approx((0.8, 0.8))
     assert row["peak_share"] == pytest.approx(0.6)
     of_bound, of_peak = limit_records(outcome)
-    assert (of_bound["limit"], of_bound["median"]) == ("GEMM bound: posbench", pytest.approx(400.0))
+    assert (of_bound["limit"], of_bound["median"]) == ("GEMM bound: posbench (none)", pytest.approx(400.0))
     assert (of_peak["limit"], of_peak["median"]) == ("matmul peak", pytest.approx(100.0))
 
 
