@@ -4,9 +4,9 @@
     init_from=RUN train.length=...                the same without one: its control
     init_from=RUN encoding=none                   another encoding from here on (DroPE)
 
-Model, data and tokenizer are that run's, its encoding and seed too unless others are named. Length, tokens and recipe
-are the new run's own. `settled` writes into the config what has to be known of that run, so that a trained one can be
-read without it.
+Model, data and tokenizer are that run's, its encoding, extension and seed too unless others are named. Length, tokens
+and recipe are the new run's own. `settled` writes into the config what has to be known of that run, so that a trained
+one can be read without it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from posbench import checkpoint, extensions
-from posbench.config import Config, built_length, trained_length
+from posbench.config import Config, build_encoding, built_length, trained_length
 from posbench.data.tokenizer import Tokenizer
+from posbench.encodings.base import Encoding
 from posbench.errors import UserError
 from posbench.identity import encoding_identity, hash8
 from posbench.model import Decoder
@@ -51,7 +54,8 @@ def settled(config: Config, overrides: Sequence[str]) -> Config:
     carried = encoding_identity(encoding) == encoding_identity(source.encoding)
     extension, start = config.extension, trained_length(source)
     if "class" not in extension:
-        extension = source.extension if carried else extension
+        # Unless something was asked for: `extension=none` takes the run's own away.
+        extension = source.extension if carried and "extension" not in named else extension
     elif not carried:
         raise UserError(
             f"extension={extension['name']} changes the encoding of {run.name}, and another one was asked for.",
@@ -134,6 +138,19 @@ def source(config: Config) -> Run:
 def tokenizer(config: Config) -> Tokenizer | Mapping[str, Any]:
     """What a training reads its text with: the config's choice, or the very tokenizer of the run it starts from."""
     return config.tokenizer if config.init_from is None else source(config).tokenizer()
+
+
+def caveat(config: Config, encoding: Encoding) -> str:
+    """What the encoding of a run says of itself at the longest length that it has been trained at, here or before.
+
+    (`encoding` is built for the length of the first of these trainings.)
+    """
+    before = config.init_from["trained_length"] if config.init_from is not None else 0
+    longest = max(config.train.length, built_length(config), before)
+    if longest == encoding.shape.train_length:
+        return encoding.caveat
+    with torch.random.fork_rng(devices=[]):
+        return build_encoding(config.encoding, replace(encoding.shape, train_length=longest)).caveat
 
 
 def take_over(config: Config, decoder: Decoder) -> None:

@@ -112,6 +112,12 @@ def of_run(run: Run, device: torch.device) -> Reader:
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
             return model.token_losses(ids, targets, positions, last=targets.shape[1]).cpu().numpy()
 
+    def too_long(encoding: Encoding, length: int) -> str | None:
+        longest = encoding.max_length
+        return (
+            None if longest is None or length <= longest else f"{name} has positions for {longest} inputs and no more"
+        )
+
     def with_encoding(reader: Reader, described: Mapping[str, Any], length: int, reason: str | None = None) -> Reader:
         """The reader under the extension that is described; `reason`: why it cannot be."""
         encoding = cache(partial(changed, described, length))
@@ -121,12 +127,9 @@ def of_run(run: Run, device: torch.device) -> Reader:
                 return reason
             loaded()  # outside: damaged weights are the run's fault, never a row that says n/a for good
             try:
-                longest = encoding().max_length
+                return too_long(encoding(), length)
             except UserError as error:
                 return _sentence(error)
-            if longest is None or length <= longest:
-                return None
-            return f"{name} has positions for {longest} inputs and no more"
 
         return replace(reader, score=lambda split: partial(score, encoding, split), limit=limit)
 
@@ -140,6 +143,8 @@ def of_run(run: Run, device: torch.device) -> Reader:
             try:
                 found = _found(run, described, length)
                 if found is None and search:
+                    reason = too_long(loaded()[1], length)
+                if found is None and search and reason is None:
                     found = _search(run, described, length, loaded()[1], on_validation, device)
             except UserError as error:
                 reason = _sentence(error)
@@ -243,8 +248,13 @@ def _search(
         bar.update(asked)
         return float(arrays.nats.sum() / arrays.count.sum())
 
-    with progress(SEARCH_LOSSES, f"{run.name} search for {described['name']} at {length}") as bar:
-        found = extension.search(encoding, trained_length(run.config), length, described.get("factor", "auto"), loss)
+    start, factor = trained_length(run.config), described.get("factor", "auto")
+    try:
+        with progress(SEARCH_LOSSES, f"{run.name} search for {described['name']} at {length}") as bar:
+            found = extension.search(encoding, start, length, factor, loss)
+    except ValueError as error:  # sizes that it cannot work with
+        name = label(run.config.encoding)
+        raise UserError(f"The extension '{described['name']}' cannot extend {name}: {error}.") from error
     what = _what(run, described, length)
     file = _file(run, what, described["name"])
     file.parent.mkdir(exist_ok=True)

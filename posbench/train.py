@@ -89,7 +89,7 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
                 config, prepared.tokenizer, _record(config, prepared, batches.stream, decoder, decisions, command)
             )
             remarks = [_outline(config, prepared, batches.stream, decoder), "; ".join(decisions.explained())]
-            if caveat := decoder.encoding.caveat:
+            if caveat := run.record["caveat"]:
                 remarks.append(f"{label(config.encoding)} at L = {config.train.length:,}: {caveat}")
         for remark in remarks:
             tell(remark)
@@ -355,7 +355,7 @@ def _record(
         "parameters": parameters(decoder),
         "steps": _steps(config),
         "decisions": asdict(decisions),
-        "caveat": decoder.encoding.caveat,
+        "caveat": initial.caveat(config, decoder.encoding),
         "command": command,
         "versions": {"posbench": posbench.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "commit": system.commit(),

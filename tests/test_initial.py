@@ -188,6 +188,28 @@ def test_an_extension_counts_from_the_length_before_any_extension(rope: Run):
     assert asked(stretched, "encoding=none").extension == {"name": "none"}
 
 
+def test_an_extension_that_is_asked_for_is_never_left_out(rope: Run):
+    """`extension=none` takes away what the run has; a setting of it needs its choice."""
+    stretched = train(asked(rope, "extension=pi"))
+    plain = asked(stretched, "extension=none", length=128)
+    assert plain.extension == {"name": "none"}
+    assert name(plain).startswith("rope-L128-")
+    with pytest.raises(UserError, match=r"There is no setting 'extension\.factor'"):
+        asked(stretched, "+extension.factor=8")
+
+
+def test_what_a_longer_training_has_reached_is_no_longer_called_untrained(text: Path):
+    """16 distances leave 16 of T5's buckets alone, 128 none of them; a short training after that unlearns nothing.
+
+    24 reach distance 23, in bucket 16 + floor(16 ln(23/16) / ln 8) = 18."""
+    run = made.finished_run(text, "t5", 16)
+    longer = train(asked(run, length=128))
+    shorter = train(asked(longer, length=16))
+    assert run.model().encoding.caveat.startswith("buckets 16-31 are never trained")
+    assert longer.record["caveat"] == shorter.record["caveat"] == ""
+    assert train(asked(run, length=24)).record["caveat"].startswith("buckets 19-31")
+
+
 def test_seeds_of_a_run_give_runs_of_one_recipe(text: Path):
     """The hash of where they start differs from seed to seed; what they are made by does not."""
     found = []

@@ -279,6 +279,16 @@ def test_other_settings_are_another_search(rope: Run):
     assert len(list((rope.path / "searches").iterdir())) == 2
 
 
+def test_a_window_that_cannot_be_read_is_not_searched_on(text: Path):
+    """Randomized positions end at 16 x 16 inputs; a head of width 2 has no slowest pair to start from."""
+    ends = made.finished_run(text, "randomized", 16, inner=load_group("encoding", "rope"))
+    found = at(rows(ends, "none", "longrope", lengths=(257,), targets=514), 257)
+    assert {row.reason for row in found.values()} == {"randomized(rope) has positions for 256 inputs and no more"}
+    narrow = train(replace(made.config(text, "rope", 16), model=replace(ends.config.model, heads=16)))
+    row = at(rows(narrow, "longrope"), 64)["longrope"]
+    assert row.reason == "The extension 'longrope' cannot extend rope: a changed base needs a head width above 2"
+
+
 def test_without_validation_text_of_that_length_it_is_a_marked_row(rope: Run):
     """The validation split of this text has some 1,100 ids."""
     targets = made.prepared(rope).stream("validation").targets

@@ -33,6 +33,8 @@ def build(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
         raise UserError(f"The encoding '{name}' names no class.", "Its YAML needs a line like class: mine.py:Mine")
     cls = find_class(str(encoding["class"]))
     parameters, hints = classes.signature(cls)
+    if not parameters:
+        raise UserError(f"The encoding '{name}' cannot be built.", f"{cls.__name__}.__init__ must take (self, shape).")
     parameters.pop(next(iter(parameters)))  # the shape
     classes.check("encoding", name, own, parameters, hints)
     given = {

@@ -34,8 +34,8 @@ class PRope(Rope):
 
     paper = "https://arxiv.org/abs/2410.06205"
     reported = (
-        "FineWeb, trained at 4,096: 3.260 nats there, 3.984 at 16,384, 5.735 at 65,536 "
-        "(Anson et al. 2025, Table 1); its own Table 2 has the trained length alone"
+        "FineWeb, trained at 4,096, with what they call an effective base of 1,024: 3.260 nats there, 3.984 at 16,384, "
+        "5.735 at 65,536 (Anson et al. 2025, Table 1); its own Table 2 has the trained length alone"
     )
     neutral: Mapping[str, Any] = MappingProxyType({"p": 1.0})
 

@@ -237,7 +237,8 @@ def _notes(part: Part) -> list[str]:
     if any(line.one.extension is not None for line in part.lines):
         notes.append(
             "extension: a change to the trained encoding, no further training; as it stands, or with factor auto, by "
-            "length / L. Its gain holds for this checkpoint on this text; ± is its paired standard error."
+            "length / L, where a run was trained with an extension by length / the L before that. Its gain holds for "
+            "this checkpoint on this text; ± is its paired standard error."
         )
     if any(line.undertrained for line in part.lines):
         notes.append("† undertrained: at L not below the bigram.")

@@ -55,6 +55,15 @@ def described(folder, **change):
     return {"name": "log", "class": f"{folder}/encoding/mine.py:Mine", "strength": 0.5} | change
 
 
+def test_a_class_that_takes_no_shape_is_told_so(folder):
+    (folder / "encoding" / "mine.py").write_text(
+        MINE.replace("self, shape: Shape, strength: float, start: int = 1", "self")
+    )
+    with pytest.raises(UserError) as error:
+        encodings.build({"name": "log", "class": f"{folder}/encoding/mine.py:Mine"}, SHAPE)
+    assert str(error.value) == "The encoding 'log' cannot be built.\nMine.__init__ must take (self, shape)."
+
+
 def test_it_is_built_trained_and_evaluated(folder):
     """One step of plain gradient descent moves its parameter; the kernels find it by its hook."""
     torch.manual_seed(0)
