@@ -25,6 +25,8 @@ class Randomized(Wrapper):
     Draws are made in evaluation as well, from a generator of (run seed, split, window number): neither the size of a
     batch nor a resume changes one. In training a window read again is drawn again. The span is the longest window
     (`max_length`): a longer one is refused with ValueError. A cache needs the positions of the whole text beforehand.
+    An extension's factor is that of the windows, their length over the training length, although no position is past
+    the span that was trained; an encoding that reads no positions (`none`, `fox`, `cable`, `cope`) stays what it is.
 
     Worked number: at training length 4 the default span is 64; the average distance of neighbours is (64 + 1)/(4 + 1)
     = 13.

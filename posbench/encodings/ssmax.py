@@ -20,7 +20,8 @@ class SSMax(Wrapper):
     layer: layers x H parameters, beside those of the inner encoding. The first query sees one key, and its factor is 0.
 
     A `scale` of the inner encoding is multiplied by this one. A bias is added after it and stays as it is; what an
-    inner encoding computes from queries or scores (`shaw`, `cope`, `dape`) it computes from the scaled ones.
+    inner encoding computes from queries or scores (`shaw`, `cope`, `dape`) it computes from the scaled ones, and what
+    it adds without the query (u . k and v . W_r R of `transformer_xl`) is a bias.
 
     Worked number: trained at 256, s starts at 1/ln 256: 16 keys have half the scores they would have, 65,536 twice.
 

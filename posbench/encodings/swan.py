@@ -46,7 +46,8 @@ class Swan(Encoding):
     positions, and its scores are multiplied by max(1, ln n / ln L) for a query that sees n keys, L the training length.
     The other layers are RoPE in which a query sees the last `window` keys, its own among them. Acts on q and k
     (B, H, T, D) and on the keys in sight. No learned parameters; cached keys stay valid. No local layer ever meets a
-    distance that it was not trained on, and what is far is found by the global ones.
+    distance that it was not trained on, and what is far is found by the global ones. So what stretches RoPE changes
+    distances here that need no stretching. Trained on at another length (`init_from`), L stays the first one.
 
     Worked number: of 8 layers, 0 and 4 are global; trained at 128, a query that sees 2,048 keys has its scores
     multiplied by 11/7 = 1.571429 there.

@@ -43,6 +43,7 @@ class Wrapper(Encoding):
         self.shift_invariant = self.inner.shift_invariant
         self.cacheable = self.inner.cacheable
         self.length_sized = self.inner.length_sized
+        self.without_gradient = {f"inner.{name}": reason for name, reason in self.inner.without_gradient.items()}
         self.caveat = self.inner.caveat
 
     def around(self, inner: Encoding) -> Self:

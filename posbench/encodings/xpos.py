@@ -27,7 +27,8 @@ class XPos(Rope):
     positions.
 
     Blocks (`blockwise`): a query sees its own block of L/2 keys, L the training length, and the block before it. Up to
-    L that is every key, so it changes nothing in training; past L no distance is larger than those trained.
+    L that is every key, so it changes nothing in training; past L no distance is larger than those trained. Trained on
+    at another length (`init_from`), the blocks stay those of the first one.
 
     Worked number: head width 4, gamma = 0.4, B = 512: pair 0 has z = 2/7, at distance 512 it counts 0.285714; pair 1,
     z = 9/14, counts 0.642857.

@@ -20,7 +20,8 @@ class LogN(Extension):
 
     Formula: the query that sees n keys is multiplied by max(1, ln n / ln L), L the trained length. Acts on the queries
     of every layer, after the rotation; biases are not multiplied. No parameters and no factor; up to L nothing changes.
-    It applies to every encoding. Keys are untouched and stay valid in a cache.
+    It applies to every encoding, after a factor of the encoding's own: those of `ssmax` and of `swan`'s global layers,
+    which grow with ln n themselves, then grow with its square. Keys are untouched and stay valid in a cache.
 
     Worked number: trained at 8, the 64th query is multiplied by ln 64 / ln 8 = 2, the eighth by 1.
 

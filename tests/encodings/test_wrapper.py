@@ -61,6 +61,14 @@ def test_the_instance_of_a_layer_is_made_once_for_what_it_holds():
     assert half.for_layer(1).inner is half.inner.for_layer(1)
 
 
+def test_a_tensor_that_what_it_holds_excuses_is_excused_by_its_new_name():
+    inner = Clamped(SHAPE)
+    inner.without_gradient = {"strength": "it waits"}
+    twice = Wrapper(SHAPE, lambda shape: Wrapper(shape, lambda shape: inner))
+    assert twice.without_gradient == {"inner.inner.strength": "it waits"}
+    assert twice.without_gradient.keys() == dict(twice.named_parameters()).keys()
+
+
 def test_around_leaves_the_wrapper_as_it_was():
     half = Half(SHAPE, lambda shape: encoding(("alibi", {}), shape))
     other = half.around(encoding(("learned", {})))
