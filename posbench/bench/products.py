@@ -1,7 +1,7 @@
 """The matrix products of a step: recorded from a real one, then run alone. No training step can be faster than these.
 
 Products inside a fused attention kernel are not seen, nor are element-wise passes, copies and Python: what is lost
-between this bound and a step is those.
+between this bound and a step is those. A product with a vector is no matrix product: it is a sum of rows.
 
     N products of one batch, (A, K) times (K, B)
 """
@@ -76,7 +76,9 @@ class _Recorder(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         first = FACTORS.get(func.overloadpacket.__name__)
         if first is not None:
-            self.products.append(Product(Factor.of(args[first]), Factor.of(args[first + 1]), out.dtype))
+            found = Product(Factor.of(args[first]), Factor.of(args[first + 1]), out.dtype)
+            if 1 not in (*found.left.shape[-2:], found.right.shape[-1]):
+                self.products.append(found)
         return out
 
 
