@@ -20,6 +20,15 @@ def test_a_signal_is_noted_and_acts_when_the_step_is_over():
             stop.leave()
 
 
+@pytest.fixture
+def interruptible():
+    """What a shell starts in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_one_acts_at_once():
     with Stop():
         signal.raise_signal(signal.SIGINT)
