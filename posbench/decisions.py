@@ -22,6 +22,9 @@ from posbench.errors import UserError
 from posbench.model import Decoder
 from posbench.search_path import choices
 
+LEAST_TOKENS = 512
+"""Of a pass that has a thread to itself: with fewer, adding up the gradients of all weights takes too much of it."""
+
 
 @dataclass(frozen=True)
 class Decisions:
@@ -34,6 +37,8 @@ class Decisions:
     kernel: str
     micro_tokens: int
     """Tokens of one forward and backward pass."""
+    at_once: int = 1
+    """Passes computed at the same time, each on its share of the threads."""
     reasons: dict[str, str] = field(default_factory=dict, compare=False)
 
     def explained(self) -> list[str]:
@@ -63,15 +68,17 @@ def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         decoder.hidden(ids, positions)
     kernel = decoder.kernel
-    micro, why_micro = _micro_tokens(config, kernel, precision, device)
+    at_once, why_at_once = _at_once(config, threads, device)
+    micro, why_micro = _micro_tokens(config, kernel, precision, device, at_once)
     reasons = {
         "threads": "asked for" if settings.threads else "the machine's cores",
         "precision": "asked for" if settings.precision != "auto" else f"auto on {device.type}",
         "compile": why_compiled,
         "kernel": decoder.kernel_reason,
         "micro_tokens": why_micro,
+        "at_once": why_at_once,
     }
-    return Decisions(device.type, threads, precision, compiled, kernel, micro, reasons)
+    return Decisions(device.type, threads, precision, compiled, kernel, micro, at_once, reasons)
 
 
 def refuse_oversized(config: Config, vocab_size: int) -> None:
@@ -123,7 +130,7 @@ def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[s
     if stored.device == asked.device and stored.kernel != asked.kernel:
         remarks.append(f"begun with the kernel {stored.kernel}, goes on with {asked.kernel}: {differs}")
         stored = replace(stored, kernel=asked.kernel)
-    for key in ("device", "threads", "precision", "compile", "micro_tokens"):
+    for key in ("device", "threads", "precision", "compile", "micro_tokens", "at_once"):
         kept, wanted = getattr(stored, key), getattr(asked, key)
         if kept != wanted:
             remarks.append(f"{key} stays {kept} as at step 0, though it would now be {wanted}")
@@ -147,16 +154,29 @@ def activation_bytes(config: Config, kernel: str, precision: str) -> int:
     return int(4 * (shape.layers * layer + 4 * shape.width + scores))
 
 
-def _micro_tokens(config: Config, kernel: str, precision: str, device: torch.device) -> tuple[int, str]:
-    """Tokens of one pass: the whole batch, or equal parts of whole windows whose activations take half the memory."""
+def _at_once(config: Config, threads: int, device: torch.device) -> tuple[int, str]:
+    """Passes at the same time: one for each thread of a CPU, as far as each has enough to do."""
+    batch, length = config.train.batch_tokens, config.train.length
+    if device.type != "cpu":
+        return 1, f"always on {device.type}"
+    if config.train.dropout > 0:
+        return 1, "what dropout draws depends on the order of the passes"
+    least = max(length, LEAST_TOKENS)
+    return max(1, min(threads, batch // least)), f"as many as have {least} tokens and a thread"
+
+
+def _micro_tokens(config: Config, kernel: str, precision: str, device: torch.device, at_once: int) -> tuple[int, str]:
+    """Tokens of one pass: an equal share of whole windows for each of the passes at once, or of more passes where the
+    activations of these would take more than half the memory."""
     batch, length = config.train.batch_tokens, config.train.length
     if config.train.micro_tokens:
         return max(1, min(config.train.micro_tokens, batch) // length) * length, "asked for"
     needed = batch * activation_bytes(config, kernel, precision)
     parts = math.ceil(needed / (_memory(device) / 2))
-    if parts == 1:
-        return batch, "the whole batch"
-    return math.ceil(batch / length / parts) * length, f"a pass of the whole batch would take {needed / 2**30:.1f} GiB"
+    micro = math.ceil(batch / length / parts / at_once) * length
+    if parts > 1:
+        return micro, f"a pass of the whole batch would take {needed / 2**30:.1f} GiB"
+    return micro, "the whole batch" if at_once == 1 else "an equal share of the batch"
 
 
 def _memory(device: torch.device) -> int:

@@ -36,7 +36,7 @@ from posbench.errors import UserError, unknown
 from posbench.identity import label
 from posbench.losses import measure
 from posbench.progress import progress
-from posbench.reader import TOKEN_BUDGET, Reader
+from posbench.reader import TOKEN_BUDGET, Reader, at_once
 from posbench.records import Arrays, Row
 from posbench.run import Run
 
@@ -240,7 +240,8 @@ def _compute(reader: Reader, text: Text, windows: Windows, blank: Row) -> tuple[
     start = time.perf_counter()
     with progress(total, title) as bar, system.peak_memory(device) as peak:
         try:
-            arrays = measure(text.stream, windows, reader.score(text.split), TOKEN_BUDGET[device.type], bar.update)
+            score, budget = reader.score(text.split), TOKEN_BUDGET[device.type]
+            arrays = measure(text.stream, windows, score, budget, bar.update, at_once(device))
         except (MemoryError, RuntimeError) as error:
             if not system.out_of_memory(error):
                 raise

@@ -14,6 +14,7 @@ import numpy as np
 from posbench.data.tokens import Stream
 from posbench.data.windows import Windows, batches, gather
 from posbench.records import Arrays
+from posbench.side_by_side import each
 
 BLOCK = 128
 """Consecutive targets of one block of text."""
@@ -37,11 +38,12 @@ def measure(
     score: Score,
     token_budget: int,
     tick: Callable[[int], None] = lambda inputs: None,
+    at_once: int = 1,
 ) -> Arrays:
     """The loss of every target, once, summed in float64 by block of text and by context. Nothing is averaged here.
 
     Blocks of `BLOCK` ids are counted from the start of each document, so they are the same for every way of reading
-    it. `tick` is told the number of inputs read so far.
+    it. `tick` is told the number of inputs read so far; up to `at_once` batches are read at the same time.
     """
     size = np.diff(stream.documents)
     before = np.append(0, np.cumsum(-(-size // BLOCK)))
@@ -50,10 +52,14 @@ def measure(
     edges = positions(int(windows.lengths.max()))
     position_nats, position_count = np.zeros(len(edges)), np.zeros(len(edges), np.int64)
     read = 0
-    for numbers in batches(windows, token_budget):
+
+    def read_batch(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         inputs_BT, targets_Bn = gather(stream.ids, windows, numbers)
-        losses_Bn = score(inputs_BT, targets_Bn, numbers)
-        n = targets_Bn.shape[1]
+        return numbers, score(inputs_BT, targets_Bn, numbers), inputs_BT.shape[1]
+
+    todo = list(batches(windows, token_budget))
+    for numbers, losses_Bn, length in each(read_batch, todo, max(1, min(at_once, len(todo)))):
+        n = losses_Bn.shape[1]
         target_Bn = windows.end[numbers, None] + np.arange(1 - n, 1)
         document = np.searchsorted(stream.documents, target_Bn, side="right") - 1
         block = before[document] + (target_Bn - stream.documents[document]) // BLOCK
@@ -62,11 +68,11 @@ def measure(
         np.add.at(count, block, 1)
         np.add.at(n_bytes, block, stream.nbytes[target_Bn])
         np.minimum.at(first, block, target_Bn)
-        context_Bn = np.broadcast_to(np.arange(1 - n, 1) + inputs_BT.shape[1], losses_Bn.shape)
+        context_Bn = np.broadcast_to(np.arange(1 - n, 1) + length, losses_Bn.shape)
         bins = np.searchsorted(edges, context_Bn)
         np.add.at(position_nats, bins, losses_Bn.astype(np.float64))
         np.add.at(position_count, bins, 1)
-        read += inputs_BT.size
+        read += len(numbers) * length
         tick(read)
     used, seen = count > 0, position_count > 0
     return Arrays(

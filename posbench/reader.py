@@ -32,9 +32,13 @@ from posbench.progress import progress
 from posbench.records import About
 from posbench.run import Run
 
-TOKEN_BUDGET = {"cpu": 8192, "mps": 16384, "cuda": 65536}
+TOKEN_BUDGET = {"cpu": 4096, "mps": 16384, "cuda": 65536}
 """Inputs of one forward pass: as many windows as fit, so that a longer window makes a smaller batch. Fixed, because
 the last bits of a result may depend on the batch."""
+
+MOST_AT_ONCE = 8
+"""Passes at the same time on a CPU: each takes its memory. The threads that are left over are shared among them."""
+
 
 SEARCH_TARGETS = 4096
 """Targets of validation text behind one loss of a search: whole windows, and one where a window is longer."""
@@ -72,6 +76,11 @@ class Reader:
             return self
         assert self.extend is not None, "a reference has no encoding"
         return self.extend(extension, length, search)
+
+
+def at_once(device: torch.device) -> int:
+    """Passes that are computed at the same time, each on its share of the threads."""
+    return min(torch.get_num_threads(), MOST_AT_ONCE) if device.type == "cpu" else 1
 
 
 def prepared(run: Run) -> Prepared:
@@ -243,7 +252,7 @@ def _search(
 
     def loss(changed: Encoding) -> float:
         nonlocal asked
-        arrays = measure(stream, windows, score(changed), TOKEN_BUDGET[device.type])
+        arrays = measure(stream, windows, score(changed), TOKEN_BUDGET[device.type], at_once=at_once(device))
         asked += 1
         bar.update(asked)
         return float(arrays.nats.sum() / arrays.count.sum())

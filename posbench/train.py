@@ -37,6 +37,7 @@ from posbench.identity import label
 from posbench.model import Decoder
 from posbench.progress import duration, progress
 from posbench.run import Metrics, Run, directory
+from posbench.side_by_side import each
 from posbench.statistics import exp
 from posbench.stop import Stop
 
@@ -139,7 +140,7 @@ def _loop(
         journal = Journal(metrics, state, settings.batch_tokens, fetch=CUDA_FETCH if device.type == "cuda" else 1)
         while state.step < steps:
             batch, positions = batches.next(state, decoder, device)
-            loss = gradient(loss_of, batch, positions, decisions)
+            loss = gradient(decoder, loss_of, batch, positions, decisions)
             norm, rate = optimizer.step(state.step)
             decoder.constrain()
             state.step += 1
@@ -201,21 +202,35 @@ class Batches:
         return state.epoch + state.window / len(self.windows)
 
 
-def gradient(loss_of: Callable[..., Tensor], batch: Tensor, positions: Tensor | None, decisions: Decisions) -> Tensor:
+def gradient(
+    decoder: Decoder,
+    loss_of: Callable[..., Tensor],
+    batch: Tensor,
+    positions: Tensor | None,
+    decisions: Decisions,
+) -> Tensor:
     """Add the gradient of the mean nats a token of `batch` (B, L + 1) and return that mean, a scalar.
 
-    The batch is cut into parts of `micro_tokens`; each counts by its share of the tokens, so that the cut, and a
-    shorter last part, change nothing but rounding.
+    `loss_of` is the decoder's loss, compiled or not. The batch is cut into parts of `micro_tokens`, of which `at_once`
+    are computed at the same time; each counts by its share of the tokens, so that the cut, and a shorter last part,
+    change nothing but rounding. They are added up in their order, whichever is done first.
     """
+    parameters = list(decoder.parameters())
     rows = max(1, decisions.micro_tokens // (batch.shape[1] - 1))
-    total = batch.new_zeros((), dtype=torch.float32)
-    for first in range(0, len(batch), rows):
+
+    def of_part(first: int) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         part = batch[first : first + rows]
         own = positions if positions is None or len(positions) == 1 else positions[first : first + rows]
         with decisions.autocast():
             loss = loss_of(part[:, :-1], part[:, 1:], own) * (len(part) / len(batch))
-        loss.backward()
-        total += loss.detach()
+        return loss.detach(), torch.autograd.grad(loss, parameters, allow_unused=True)
+
+    total = batch.new_zeros((), dtype=torch.float32)
+    for loss, found in each(of_part, range(0, len(batch), rows), decisions.at_once):
+        total += loss
+        for parameter, grad in zip(parameters, found, strict=True):
+            if grad is not None:
+                parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
     return total
 
 
@@ -223,15 +238,17 @@ def validate(decoder: Decoder, stream: Stream, config: Config, decisions: Decisi
     """Nats a token at the training length, over the first targets of the validation split, nonoverlapping."""
     length, device = config.train.length, decoder.embed.weight.device
     cut = windows.nonoverlapping(len(stream.ids), length, VALIDATION_TARGETS)
-    total = 0.0
-    decoder.eval()
-    for numbers in windows.batches(cut, max(length, decisions.micro_tokens)):
+
+    def nats(numbers: np.ndarray) -> float:
         inputs, targets = (torch.from_numpy(a).to(device) for a in windows.gather(stream.ids, cut, numbers))
         rng = windows.generators(config.seed, "validation", numbers)
         positions = decoder.positions(numbers.tolist(), inputs.shape[1], rng)
         with decisions.autocast():
             losses = decoder.token_losses(inputs, targets, positions)
-        total += losses.cpu().sum(dtype=torch.float64).item()
+        return losses.cpu().sum(dtype=torch.float64).item()
+
+    decoder.eval()
+    total = sum(each(nats, windows.batches(cut, max(length, decisions.micro_tokens)), decisions.at_once))
     decoder.train()
     return total / cut.targets
 
@@ -312,7 +329,7 @@ def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
     times = []
     for step in range(PLAN_STEPS):
         start = time.perf_counter()
-        gradient(decoder.loss, *batches.next(state, decoder, device), decisions)
+        gradient(decoder, decoder.loss, *batches.next(state, decoder, device), decisions)
         optimizer.step(min(step, steps - 1))[0].item()
         times.append(time.perf_counter() - start)
     sizes, read = parameters(decoder), steps * config.train.batch_tokens
@@ -321,6 +338,8 @@ def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
     kept = decisions.micro_tokens * activation_bytes(config, decisions.kernel, decisions.precision)
     vocab_size, width = decoder.embed.weight.shape
     kept += head.peak_bytes(decisions.micro_tokens, vocab_size, width, device.type)
+    if decisions.at_once > 1:  # each with a gradient of its own
+        kept = decisions.at_once * (kept + 4 * sizes["total"])
     # A validation is forward passes alone: a third of a training step's work for each token.
     targets = min(VALIDATION_TARGETS, valid.targets) if valid else 0
     validations = 1 + (read - 1) // config.train.validate_tokens

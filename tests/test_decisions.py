@@ -36,6 +36,24 @@ def test_the_cpu_runs_eager_in_float32_on_the_whole_batch():
     assert "compile off (auto on cpu" in "; ".join(made.explained())
 
 
+@pytest.mark.parametrize(
+    ("threads", "batch_tokens", "dropout", "at_once", "micro_tokens"),
+    [
+        (2, 2048, 0.0, 2, 1024),
+        (3, 2048, 0.0, 3, 688),  # 128 windows of 16: 43 + 43 + 42
+        (8, 2048, 0.0, 4, 512),  # with less than 512 tokens a pass is not worth a thread
+        (2, 512, 0.0, 1, 512),
+        (2, 2048, 0.1, 1, 2048),
+    ],
+)
+def test_each_thread_takes_a_share_of_the_batch(threads, batch_tokens, dropout, at_once, micro_tokens, monkeypatch):
+    """TRAIN-1: the cut is stored, so that a resume adds the same parts in the same order."""
+    monkeypatch.setattr(system, "set_threads", lambda count: count)
+    asked = config(threads=threads, batch_tokens=batch_tokens, dropout=dropout)
+    made = decisions.decide(asked, tiny.decoder(("rope", {})), CPU)
+    assert (made.at_once, made.micro_tokens) == (at_once, micro_tokens)
+
+
 def test_settings_that_were_asked_for_are_taken():
     made = decisions.decide(config(threads=1, precision="bf16", micro_tokens=16), tiny.decoder(("rope", {})), CPU)
     assert (made.precision, made.micro_tokens) == ("bf16", 16)

@@ -35,17 +35,19 @@ def data(tmp_path: Path) -> dict:
     return toys.text(tmp_path / "text")
 
 
-def decided(micro_tokens: int, precision: str = "fp32") -> Decisions:
-    return Decisions("cpu", 1, precision, False, "causal", micro_tokens)
+def decided(micro_tokens: int, precision: str = "fp32", at_once: int = 1) -> Decisions:
+    return Decisions("cpu", 1, precision, False, "causal", micro_tokens, at_once)
 
 
 def stream(config: Config, split: str = "train") -> tokens.Stream:
     return tokens.prepare(config.data, config.tokenizer).stream(split)
 
 
-def gradients(config: Config, batch: torch.Tensor, micro_tokens: int) -> tuple[float, dict[str, torch.Tensor]]:
+def gradients(
+    config: Config, batch: torch.Tensor, micro_tokens: int, at_once: int = 1
+) -> tuple[float, dict[str, torch.Tensor]]:
     decoder = model.build(config, 257, 256)
-    loss = train.gradient(decoder.loss, batch, None, decided(micro_tokens))
+    loss = train.gradient(decoder, decoder.loss, batch, None, decided(micro_tokens, at_once=at_once))
     return loss.item(), {name: p.grad for name, p in decoder.named_parameters() if p.grad is not None}
 
 
@@ -61,12 +63,23 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(data: dict, micro_window
         torch.testing.assert_close(parts[name], gradient, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("at_once", [2, 3, 5])
+def test_how_many_parts_are_computed_at_once_changes_no_bit(data: dict, at_once: int):
+    """5 parts of 2 windows, the last of 1, are added up in their order, whichever is done first."""
+    config, batch = toys.config(data), tiny.ids(17, batch=9, vocab=257)
+    loss, one_by_one = gradients(config, batch, 2 * 16)
+    for _ in range(3):
+        again, found = gradients(config, batch, 2 * 16, at_once)
+        assert again == loss
+        assert all(torch.equal(found[name], gradient) for name, gradient in one_by_one.items())
+
+
 def test_the_loss_is_of_the_next_token(data: dict):
     """PPL-3 in training: the targets are the inputs shifted by one, once. By hand: -log softmax at each next id."""
     config = toys.config(data)
     decoder = model.build(config, 257, 256)
     batch = tiny.ids(17, batch=2, vocab=257)
-    loss = train.gradient(decoder.loss, batch, None, decided(32)).item()
+    loss = train.gradient(decoder, decoder.loss, batch, None, decided(32)).item()
     scores = tiny.logits(decoder, batch[:, :-1]).double()
     by_hand = [-scores[b, t].log_softmax(-1)[batch[b, t + 1]].item() for b in range(2) for t in range(16)]
     assert loss == pytest.approx(sum(by_hand) / 32, abs=1e-5)

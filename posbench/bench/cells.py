@@ -149,7 +149,7 @@ def _ours_train(cell: Cell, device: torch.device) -> Prepared:
     positions = built.positions(numbers, cell.length, generators(cell.config.seed, "train", numbers))
 
     def step(loss_of: Callable[..., Tensor]) -> None:
-        gradient(loss_of, ids, positions, decisions)
+        gradient(built, loss_of, ids, positions, decisions)
         optimizer.step(0)
         built.constrain()
 

@@ -71,7 +71,7 @@ class Racer:
         start = time.perf_counter()
         while state.step < steps:
             with _nothing_compiled(decisions.compile and state.step == 0):
-                gradient(loss_of, *batches.next(state, decoder, device), decisions)
+                gradient(decoder, loss_of, *batches.next(state, decoder, device), decisions)
             optimizer.step(state.step)
             decoder.constrain()
             state.step += 1
