@@ -32,6 +32,11 @@ SMALLEST = {
     "posbench eval rope-L512 --lengths 512,4096 --protocol same-targets": "--targets 64",
     "posbench eval rope-L512 --lengths 512,1024 --protocol sliding --stride 256": "--targets 2048",
     "posbench eval rope-L512 --lengths 512,4096 --on books": "--targets 4096",
+    "posbench eval rope-L512 --lengths 1024,2048 --extension none,pi,ntk,yarn": "--targets 2048",
+    "posbench train init_from=rope-L512 extension=pi train.length=2048 train.tokens=80_000": (
+        "train.tokens=8192 train.compile=off train.threads=1 device=cpu"
+    ),
+    "posbench check alibi": "",
     "posbench table": "",
     "posbench table --format csv": "",
     "posbench table rope-L512 --by-position": "",
