@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from posbench import files
-from posbench.errors import UserError, reason
+from posbench.errors import UserError, reason, refused
 from posbench.optim import Optimizer
 
 KEY = "posbench"
@@ -108,6 +108,8 @@ def read_header(path: Path, kind: str, run_hash: str) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get(KEY, "null"))
     except (SafetensorError, OSError, ValueError) as error:
+        if refused(error):
+            raise UserError(f"{path} cannot be read: {reason(error)}.") from error
         raise UserError(f"{path} is damaged: {reason(error)}.", hint) from error
     if not isinstance(header, dict) or header.get("kind") != kind:
         raise UserError(f"{path} is a safetensors file, but no {kind} written by posbench.", hint)

@@ -26,10 +26,10 @@ T = TypeVar("T")
 def find_class(where: str, base: type[T], kind: str) -> type[T]:
     """The subclass of `base` at "package.module.Class" or "path/mine.py:Mine"; `kind` is what to call one.
 
-    Raises UserError when it is not there.
+    Raises UserError when it is not there, and for a file alone, with the classes that are in it.
     """
-    file, colon, name = where.rpartition(":")
-    if colon:
+    file, _, name = (where, "", "") if where.endswith(".py") else where.rpartition(":")
+    if file:
         module = _load(Path(file))
     else:
         dotted, _, name = where.rpartition(".")
@@ -40,8 +40,11 @@ def find_class(where: str, base: type[T], kind: str) -> type[T]:
 
     found = getattr(module, name, None)
     if found is None:
-        prefix = where.removesuffix(name)
-        raise unknown("class", where, [prefix + key for key, value in vars(module).items() if fits(value)])
+        prefix = f"{file}:" if file else where.removesuffix(name)
+        own = [key for key, value in vars(module).items() if fits(value) and value.__module__ == module.__name__]
+        if not name:
+            raise UserError(f"'{where}' names a file and no class.", f"class: {', '.join(prefix + key for key in own)}")
+        raise unknown("class", where, [prefix + key for key in own])
     if not fits(found):
         raise UserError(
             f"'{where}' is not an {kind}.", f"It must be a subclass of {base.__module__}.{base.__qualname__}."
@@ -125,14 +128,30 @@ def fits(value: Any, hint: Any) -> bool:
     return True
 
 
+def typed(
+    own: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings as their class means them (see `as_annotated`): those that are equal then are one setting.
+
+    A parameter without an annotation is of the kind of its default.
+    """
+    defaults = {key: type(parameters[key].default) for key in own if key in parameters}
+    return {key: as_annotated(value, hints.get(key, defaults.get(key))) for key, value in own.items()}
+
+
 def as_annotated(value: Any, hint: Any) -> Any:
     """A value that fits `hint`, a whole number as a float where the annotation is of floats: in a YAML 2 is a way to
     write 2.0, and to torch it is not.
 
     >>> as_annotated(2, float | None), as_annotated(2, int | float), as_annotated(True, bool)
     (2.0, 2, True)
+    >>> as_annotated([1, 2.5], list[float] | None)
+    [1.0, 2.5]
     """
-    parts = typing.get_args(hint) or (hint,)
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    if isinstance(value, list):
+        of = [typing.get_args(part)[0] for part in parts if typing.get_origin(part) is list]
+        return [as_annotated(entry, of[0]) for entry in value] if of else value
     return float(value) if type(value) is int and float in parts and int not in parts else value
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from posbench.config import GROUPS, Config, check
 from posbench.errors import UserError, explain, no_setting, unknown
-from posbench.search_path import choices, config_dir, files, user_dirs
+from posbench.search_path import choices, config_dir, files, no_choice, user_dirs
 
 
 def register() -> None:
@@ -42,7 +42,7 @@ def load_group(group: str, name: str, overrides: Sequence[str] = ()) -> dict[str
 
     file = files(group).get(name)
     if file is None:
-        raise unknown(group, name, choices(group))
+        raise no_choice(group, name, choices(group))
     value: Any = None if overrides else _read_plain(group, file)
     if value is None:
         with _composed([f"{group}={name}", *overrides]) as cfg:

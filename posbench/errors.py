@@ -62,7 +62,7 @@ ENVIRONMENT = (
 """Why the operating system may refuse a file, through no fault of posbench."""
 
 
-def refused(error: BaseException) -> UserError | None:
+def refused(error: BaseException | None) -> UserError | None:
     """What the operating system refused, as a `UserError` with its file; None when it is no such thing.
 
     >>> print(refused(OSError(errno.ENOSPC, "No space left on device", "runs/rope/model.safetensors")))
@@ -85,8 +85,10 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> UserError | None
     if isinstance(error, UserError):
         return error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        from posbench.search_path import no_choice
+
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
-        return unknown(group.replace("//", "/") or "config", choice, error.options or ())
+        return no_choice(group.replace("//", "/") or "config", choice, error.options or ())
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, OmegaConfBaseException):
@@ -175,6 +177,8 @@ def _bad_setting(error: OmegaConfBaseException) -> UserError:
 def no_setting(key: str, siblings: Mapping[Any, Any]) -> UserError:
     """There is no setting `key` (dotted) beside those of the mapping `siblings`."""
     group, _, word = key.rpartition(".")
+    if group.startswith("encoding."):  # of a text: what a wrapper holds has no keys of its own on a command line
+        return UserError(f"There is no setting '{key}'.", f"Name both: {group}='{{name: ENCODING, {word}: VALUE}}'")
     names = sorted(str(name) for name in siblings if name != "hydra")
     near = closest(word, names)
     if near is not None:

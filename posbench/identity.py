@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from posbench import classes
 from posbench.config import GROUPS, Config
 from posbench.errors import UserError, explain
 
@@ -114,31 +115,55 @@ def encoding_identity(encoding: Mapping[str, Any]) -> dict[str, Any]:
     """What decides an encoding: its class, its source unless posbench ships it, what differs from the defaults."""
     from posbench import encodings
 
-    return _class_identity(encoding, encodings.find_class(encoding["class"]))
+    cls = encodings.find_class(encoding["class"])
+    return _class_identity(encoding, cls, *classes.signature(cls))
 
 
 def extension_identity(extension: Mapping[str, Any]) -> dict[str, Any]:
     """The same of an extension; a factor that is `auto` is left out."""
     from posbench import extensions
 
-    given = {key: value for key, value in extension.items() if (key, value) != ("factor", "auto")}
-    return _class_identity(given, extensions.find_class(extension["class"]))
+    cls = extensions.find_class(extension["class"])
+    return _class_identity(extension, cls, *extensions.signature(cls))
 
 
-def _class_identity(described: Mapping[str, Any], cls: type) -> dict[str, Any]:
+def _class_identity(
+    described: Mapping[str, Any], cls: type, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
+) -> dict[str, Any]:
     found: dict[str, Any] = {"class": described["class"]}
     if not cls.__module__.startswith("posbench."):
         source = Path(inspect.getsourcefile(cls) or "")
         found = {"class": f"{source.name}:{cls.__name__}", "source": hashlib.sha256(source.read_bytes()).hexdigest()}
-    defaults = {name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()}
-    for key, value in described.items():
-        default = defaults.get(key, inspect.Parameter.empty)
-        if isinstance(default, float) and isinstance(value, int):
-            value = float(value)  # encoding.base=500000 and 500000.0 are one run
+    for key, value in classes.typed(described, parameters, hints).items():  # base=500 and base=500.0 are one run
+        default = parameters[key].default if key in parameters else inspect.Parameter.empty
         if isinstance(value, Mapping) and "class" in value:
             found[key] = encoding_identity(value)
         elif key not in ("name", "class") and value != default:
             found[key] = value
+    return found
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted keys.
+
+    >>> flat({"a": {"b": 1}, "c": 2})
+    {'a.b': 1, 'c': 2}
+    """
+    found: dict[str, Any] = {}
+    for key, entry in value.items():
+        found |= flat(entry, f"{prefix}{key}.") if isinstance(entry, Mapping) else {prefix + key: entry}
+    return found
+
+
+def edited_sources(config: Config, stored: Mapping[str, Any]) -> list[str]:
+    """The files of the user's own classes that are no longer what `stored`, an identity of `config`, was made from."""
+    now, then, found = flat(identity(config)), flat(stored), []
+    for key, digest in now.items():
+        if key.endswith(".source") and then.get(key, digest) != digest:
+            described = to_dict(config)
+            for part in key.split(".")[:-1]:
+                described = described[part]
+            found.append(described["class"].rpartition(":")[0] or described["class"])
     return found
 
 

@@ -145,22 +145,27 @@ def of_run(run: Run, device: torch.device) -> Reader:
     def on_validation(encoding: Encoding) -> Score:
         return partial(score, lambda: encoding, "validation")
 
+    def searched(described: Mapping[str, Any], length: int) -> tuple[dict[str, Any] | None, str | None]:
+        """What a search finds, or why it cannot be made."""
+        encoding = loaded()[1]  # outside: damaged weights are the run's fault, never a row that says n/a for good
+        if reason := too_long(encoding, length):
+            return None, reason
+        try:
+            return _search(run, described, length, encoding, on_validation, device), None
+        except UserError as error:
+            return None, _sentence(error)
+        except (MemoryError, RuntimeError) as error:
+            if not system.out_of_memory(error):
+                raise
+            return None, f"a window of {length} does not fit in the memory of {device.type}"
+
     def extend(extension: str, length: int, search: bool) -> Reader:
         described, reason, found = extensions.read(extension), None, None
         built = extensions.build(described)
         if built is not None and built.searches:
-            try:
-                found = _found(run, described, length)
-                if found is None and search:
-                    reason = too_long(loaded()[1], length)
-                if found is None and search and reason is None:
-                    found = _search(run, described, length, loaded()[1], on_validation, device)
-            except UserError as error:
-                reason = _sentence(error)
-            except (MemoryError, RuntimeError) as error:
-                if not system.out_of_memory(error):
-                    raise
-                reason = f"a window of {length} does not fit in the memory of {device.type}"
+            found = _found(run, described, length)
+            if found is None and search:
+                found, reason = searched(described, length)
         key = extensions.key(described, found)
         return with_encoding(replace(reader, extension=key), {**described, **(found or {})}, length, reason)
 

@@ -156,8 +156,17 @@ def extension_label(row: Row) -> str:
     if row.extension is None:
         return "as trained" if row.extended else "none"
     own = json.loads(row.extension)
-    settings = [f"{key}={value}" for key, value in own.items() if key not in ("name", "class", "source", "found")]
+    settings = [
+        f"{key}={_typed(value)}" for key, value in own.items() if key not in ("name", "class", "source", "found")
+    ]
     return " ".join([own["name"], *settings])
+
+
+def _typed(value: Any) -> Any:
+    """A setting as one would type it: 4 for 4.0."""
+    if isinstance(value, list):
+        return [_typed(entry) for entry in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def digest(key: Key) -> str:

@@ -15,7 +15,6 @@ Nothing here imports torch before weights are asked for, so that listing runs is
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -33,8 +32,9 @@ import yaml
 from posbench import files
 from posbench.compose import settled
 from posbench.config import Config
-from posbench.errors import UserError, closest, reason
-from posbench.identity import FORMAT, from_dict, hash8, identity, label, to_dict
+from posbench.errors import UserError, closest, refused
+from posbench.identity import FORMAT, edited_sources, flat, from_dict, hash8, identity, label, to_dict
+from posbench.stored import REMOVE, Metrics, damaged, is_number, read_json, read_metrics
 
 if TYPE_CHECKING:
     from posbench.data.tokenizer import Tokenizer
@@ -148,12 +148,12 @@ class Run:
     def record(self) -> dict[str, Any]:
         """run.json: what was decided at step 0."""
         file = self.path / "run.json"
-        record = _read_json(file)
+        record = read_json(file)
         for key, keys in RECORD_KEYS.items():
             if key not in record:
-                raise _damaged(file, f"it has no {key}")
+                raise damaged(file, f"it has no {key}")
             if keys is not None and not (isinstance(record[key], dict) and keys <= record[key].keys()):
-                raise _damaged(file, f"its {key} is not whole")
+                raise damaged(file, f"its {key} is not whole")
         return record
 
     @cached_property
@@ -172,12 +172,17 @@ class Run:
         try:
             config = from_dict(record["config"])
         except UserError as error:
-            raise _damaged(file, str(error).replace(".\n", ": ").rstrip(".")) from error
+            raise damaged(file, str(error).replace(".\n", ": ").rstrip(".")) from error
         who = identity(config)
         if hash8(who) != record["hash"] or who != record["identity"]:
+            if edited := edited_sources(config, record["identity"]):
+                raise UserError(
+                    f"{edited[0]} was changed after {self.name} was trained with it.",
+                    "Bring its content back to read that run; training the edited one makes a run of its own.",
+                )
             raise UserError(
                 f"The config of {self.name} gives the hash {hash8(who)}, where {record['hash']} is stored.",
-                f"{file} or the source of its encoding was changed after the training.",
+                f"{file} was changed after the training.",
             )
         return config
 
@@ -190,21 +195,21 @@ class Run:
         file = self.path / "status.json"
         if not file.is_file():
             return {"state": "new", "step": 0}
-        status, _ = _read_json(file), self.record  # without a record it is the status of nothing
+        status, _ = read_json(file), self.record  # without a record it is the status of nothing
         if not isinstance(status.get("state"), str) or not isinstance(status.get("step"), int):
-            raise _damaged(file, "it names no state and step")
+            raise damaged(file, "it names no state and step")
         for key, value in status.items():
-            if key in STATUS_NUMBERS and not (value is None or _is_number(value)):
-                raise _damaged(file, f"its {key} is no number")
+            if key in STATUS_NUMBERS and not (value is None or is_number(value)):
+                raise damaged(file, f"its {key} is no number")
         if status["state"] == "done" and not self.weights.is_file():
-            raise UserError(f"{self.name} is marked done, but {self.weights} is missing.", _REMOVE)
+            raise UserError(f"{self.name} is marked done, but {self.weights} is missing.", REMOVE)
         if status["state"] == "running" and _gone(status):
             status["state"] = "stopped"
         return status
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl: step, tokens, loss, lr, norm, rate, seconds; or step, tokens, valid."""
-        return _lines(self.path / "metrics.jsonl")
+        return read_metrics(self.path / "metrics.jsonl")
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer the run was trained with."""
@@ -213,9 +218,10 @@ class Run:
         try:
             tokenizer = Tokenizer.load(self.path / "tokenizer.json")
         except UserError as error:
-            raise UserError(error.message, _REMOVE) from error
+            # What may not be read is whole for all we know; what is gone or nonsense is not.
+            raise UserError(error.message, None if refused(error.__cause__) else REMOVE) from error
         if tokenizer.fingerprint != self.record["tokenizer"]["fingerprint"]:
-            raise _damaged(self.path / "tokenizer.json", "it is not the tokenizer of the training")
+            raise damaged(self.path / "tokenizer.json", "it is not the tokenizer of the training")
         return tokenizer
 
     def refuse_unfinished(self) -> None:
@@ -268,7 +274,7 @@ class Run:
         """
         for file in (self.weights, self.checkpoint):
             if file.exists() and not self.started:
-                raise UserError(f"There is {file}, but no run.json beside it that says what it is of.", _REMOVE)
+                raise UserError(f"There is {file}, but no run.json beside it that says what it is of.", REMOVE)
         config = settled(config)
         who = identity(config)
         tokenizer.save(self.path / "tokenizer.json")
@@ -285,17 +291,17 @@ class Run:
         """
         stored, asked = self.config, identity(settled(config))
         if self.record["identity"] != asked or identity(stored) != asked:
-            there, here = _flat(self.record["identity"]), _flat(asked)
+            there, here = flat(self.record["identity"]), flat(asked)
             key = next((k for k in sorted({*there, *here}) if there.get(k) != here.get(k)), "its identity")
             raise UserError(
                 f"{self.path} holds another run: {key} is {there.get(key)} there, and {here.get(key)} was asked for.",
-                _REMOVE,
+                REMOVE,
             )
         if self.record["ids_digest"] != ids_digest:
             raise UserError(
                 f"{self.name} was trained on ids with the digest {self.record['ids_digest'][:12]}, and the text now "
                 f"gives {ids_digest[:12]}.",
-                "The text or its tokenizer has changed. " + _REMOVE,
+                "The text or its tokenizer has changed. " + REMOVE,
             )
         self.tokenizer()
 
@@ -317,71 +323,6 @@ class Run:
             file.write(f"{_now()} {text}\n")
 
 
-class Metrics:
-    """A file of JSON lines that only grows, after what lies past the checkpoint's step was cut off."""
-
-    def __init__(self, path: Path, step: int) -> None:
-        kept = [line for line in _lines(path) if line["step"] <= step]
-        files.write_bytes(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
-        self.file = path.open("a", encoding="utf-8")
-
-    def add(self, **fields: Any) -> None:
-        self.file.write(json.dumps(fields) + "\n")
-        self.file.flush()
-
-    def __enter__(self) -> Metrics:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-
-_REMOVE = "Remove the folder to train it again."
-
-
-def _damaged(file: Path, why: str) -> UserError:
-    return UserError(f"{file} is damaged: {why}.", _REMOVE)
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_bytes())
-    except FileNotFoundError as error:
-        raise UserError(f"{file.parent} holds no run: there is no {file.name} in it.") from error
-    except (OSError, ValueError) as error:
-        raise _damaged(file, reason(error)) from error
-    if not isinstance(value, dict):
-        raise _damaged(file, "it is no JSON object")
-    return value
-
-
-def _lines(file: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; a last line that was torn by a kill is left out.
-
-    Raises UserError when any other line cannot be read.
-    """
-    if not file.is_file():
-        return []
-    *whole, torn = file.read_bytes().split(b"\n")
-    lines = []
-    for number, line in enumerate([*whole, torn] if torn else whole, start=1):
-        try:
-            value = json.loads(line)
-            if not (_is_number(value["step"]) and _is_number(value["loss" if "loss" in value else "valid"])):
-                raise ValueError(line)
-            lines.append({**value, "step": int(value["step"])})
-        except (ValueError, TypeError, KeyError) as error:
-            if number > len(whole):
-                break
-            raise _damaged(file, f"line {number} is no metric") from error
-    return lines
-
-
-def _is_number(value: Any) -> bool:
-    """Whether it is one that fits a table: JSON also has NaN, infinities and integers of any size."""
-    return isinstance(value, int | float) and abs(value) < 2**63
-
-
 def _gone(status: Mapping[str, Any]) -> bool:
     """True when the process that wrote `status` ran on this machine and no longer does."""
     if os.name != "posix" or status.get("host") != socket.gethostname():
@@ -393,13 +334,6 @@ def _gone(status: Mapping[str, Any]) -> bool:
     except (PermissionError, KeyError, TypeError, OverflowError):
         pass
     return False
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, entry in value.items():
-        flat |= _flat(entry, f"{prefix}{key}.") if isinstance(entry, Mapping) else {prefix + key: entry}
-    return flat
 
 
 def _now() -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from posbench.errors import UserError
+from posbench.errors import UserError, closest, unknown
 
 
 def config_dir() -> Path:
@@ -71,3 +71,13 @@ def files(group: str) -> dict[str, Path]:
 def choices(group: str) -> list[str]:
     """The names a group can take, shipped and the user's own, sorted."""
     return list(files(group))
+
+
+def no_choice(group: str, name: str, names: Iterable[str]) -> UserError:
+    """What to say of a choice that a group does not have: what it has, and where nothing comes near and no folder of
+    the user's own is looked into, how to name one."""
+    names = list(names)
+    error = unknown(group, name, names)
+    if closest(name, names) is None and not user_dirs():
+        return UserError(error.message, f"{error.hint}; those of your own: --config-dir DIR")
+    return error

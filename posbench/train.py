@@ -36,10 +36,11 @@ from posbench.errors import UserError
 from posbench.identity import label
 from posbench.model import Decoder
 from posbench.progress import duration, progress
-from posbench.run import Metrics, Run, directory
+from posbench.run import Run, directory
 from posbench.side_by_side import each
 from posbench.statistics import exp
 from posbench.stop import Stop
+from posbench.stored import Metrics
 
 VALIDATION_TARGETS = 32_768
 """The first so many targets of the validation split are read during training."""

@@ -18,7 +18,7 @@ from posbench import identity as identities
 from posbench.compose import compose, load_group
 from posbench.config import Config, check
 from posbench.errors import UserError
-from posbench.identity import from_dict, hash8, identity, label, to_dict
+from posbench.identity import extension_identity, from_dict, hash8, identity, label, to_dict
 from posbench.search_path import choices, config_dir, user_dirs
 
 GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval")
@@ -442,6 +442,21 @@ def test_a_stored_config_of_a_users_text_needs_no_file_but_its_fingerprint(tmp_p
 
 def test_a_number_is_one_number_however_it_is_written():
     assert named("encoding.base=500000") == named("encoding.base=5e5") == named("encoding.base=500000.0") != named()
+    held = [f"encoding.inner={{name: rope, base: {base}}}" for base in ("16", "16.0", "17")]
+    hashes = [named("encoding=ssmax", inner) for inner in held]
+    assert hashes[0] == hashes[1] != hashes[2]
+    fire = [
+        named("encoding=fire", f"encoding.threshold={number}") for number in ("16", "16.0", "17")
+    ]  # by default null
+    assert fire[0] == fire[1] != fire[2]
+    factors = [{"class": "posbench.extensions.longrope.LongRope", "factors": [1, n], "factor": n} for n in (4, 4.0, 5)]
+    keys = [hash8(extension_identity(factor)) for factor in factors]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_whole_number_is_a_float_where_a_default_says_so_and_no_annotation(mine: Path):
+    (mine / "encoding" / "mine.py").write_text(OWN.replace("slope: float", "slope"))
+    assert named("encoding=mine", "encoding.slope=2") == named("encoding=mine", "encoding.slope=2.0")
 
 
 def test_a_users_encoding_is_named_by_the_content_of_its_file_not_by_its_folder(mine: Path, tmp_path: Path):

@@ -300,3 +300,11 @@ def test_without_validation_text_of_that_length_it_is_a_marked_row(rope: Run):
     reason = reader.of_run(rope, torch.device("cpu")).under(longer.extension, longer.length).limit(longer.length)
     assert reason is not None
     assert reason.startswith(f"The validation text has {targets} targets, fewer than one window of {targets + 1}")
+
+
+def test_a_run_that_is_damaged_is_told_so_and_no_search_of_it_is_a_row(rope: Run):
+    """A row would say n/a for good."""
+    rope.weights.write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        rows(rope, "longrope")
+    assert not rope.rows_dir.exists() or not list(rope.rows_dir.iterdir())

@@ -125,6 +125,23 @@ def test_a_field_that_the_record_lost_stops_the_reader():
         _ = Run(run.path).config
 
 
+def test_an_edited_encoding_of_ones_own_is_named_and_not_the_record(tmp_path: Path):
+    """Also where a wrapper holds it; and with its content back the run is read again."""
+    file = tmp_path / "mine.py"
+    file.write_text("from posbench.encodings.rope import Rope\nclass Mine(Rope):\n    pass\n")
+    mine = {"name": "mine", "class": f"{file}:Mine"}
+    held = dataclasses.replace(config(), encoding=tiny.described("ssmax") | {"inner": mine})
+    made = [begun(dataclasses.replace(config(), encoding=mine)), begun(held)]
+    content = file.read_text()
+    file.write_text(content + "# edited\n")
+    for run in made:
+        with pytest.raises(UserError) as caught:
+            _ = Run(run.path).config
+        assert caught.value.message == f"{file} was changed after {run.name} was trained with it."
+    file.write_text(content)
+    assert [Run(run.path).config.encoding["name"] for run in made] == ["mine", "ssmax"]
+
+
 def test_an_inert_setting_that_an_older_record_lacks_changes_nothing():
     run = begun(config())
     record = json.loads((run.path / "run.json").read_text())
@@ -202,6 +219,18 @@ def test_a_run_that_lost_its_tokenizer_is_not_gone_on_with():
     (run.path / "tokenizer.json").unlink()
     with pytest.raises(UserError, match=r"tokenizer\.json cannot be read"):
         run.refuse_other(config(), "d" * 64)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "run.json"])
+def test_a_file_that_may_not_be_read_is_no_reason_to_train_again(name: str):
+    """Here it is a folder: permissions mean nothing to whoever is root."""
+    run = begun(config())
+    (run.path / name).unlink()
+    (run.path / name).mkdir()
+    readers = {"tokenizer.json": Run.tokenizer, "run.json": lambda run: run.record}
+    with pytest.raises(UserError, match="cannot be read: Is a directory") as caught:
+        readers[name](Run(run.path))
+    assert "Remove" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["checkpoint.safetensors", "model.safetensors"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,7 +75,7 @@ def _row(name: str, verdict: Verdict, form: Format) -> dict[str, str]:
 def _subjects(word: str, overrides: list[str]) -> dict[str, Subject]:
     """What is to be checked, by the name it is shown under."""
     from posbench.check.subject import Subject
-    from posbench.compose import compose, load_group
+    from posbench.compose import load_group
     from posbench.encodings import find_class
     from posbench.identity import label
 
@@ -85,11 +86,11 @@ def _subjects(word: str, overrides: list[str]) -> dict[str, Subject]:
     for override in overrides:
         if not override.lstrip("+").startswith("encoding."):
             raise UserError(f"'{override}' is no parameter of an encoding.", "As in encoding.base=500")
-    if ".py:" in word:
+    if word.endswith(".py") or ".py:" in word:
         find_class(word)
+        file, _, cls = word.rpartition(":")
         # Beside nothing, `encoding` begins empty: what the class needs is given with a "+".
-        given = [f"+{override.lstrip('+')}" for override in overrides]
-        found = compose(["encoding=none", f"encoding.class={word}", *given]).encoding | {"name": word}
-        return {word.rpartition(":")[2]: Subject(found)}
-    found = compose([f"encoding={word}", *overrides]).encoding
+        own = load_group("encoding", "none", [f"+{override.lstrip('+')}" for override in overrides])
+        return {cls: Subject(own | {"name": word, "class": f"{Path(file).resolve()}:{cls}"})}
+    found = load_group("encoding", word, overrides)
     return {label(found): Subject(found)}

@@ -8,6 +8,7 @@ The other keys of the YAML are the class's own parameters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from posbench import classes
 from posbench.compose import load_group
 from posbench.encodings.base import Encoding, Shape
-from posbench.encodings.wrapper import Inner
+from posbench.encodings.wrapper import Inner, Wrapper
 from posbench.errors import UserError
 from posbench.search_path import choices
 
@@ -38,13 +39,27 @@ def build(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
     parameters.pop(next(iter(parameters)))  # the shape
     classes.check("encoding", name, own, parameters, hints)
     given = {
-        key: partial(build, value) if hints.get(key) == Inner else classes.as_annotated(value, hints.get(key))
-        for key, value in own.items()
+        key: partial(build, value) if hints.get(key) == Inner else value
+        for key, value in classes.typed(own, parameters, hints).items()
     }
     try:
-        return cls(shape, **given)
+        built = cls(shape, **given)
     except ValueError as error:
         raise UserError(f"The encoding '{name}' cannot be built: {error}.") from error
+    except (AttributeError, TypeError) as error:
+        if not _base_not_called(error):
+            raise
+        built = None
+    if built is None or "shape" not in vars(built):
+        needed = "super().__init__(shape, inner)" if issubclass(cls, Wrapper) else "super().__init__(shape)"
+        raise UserError(f"The encoding '{name}' cannot be built.", f"{cls.__name__}.__init__ must first call {needed}.")
+    return built
+
+
+def _base_not_called(error: Exception) -> bool:
+    """Whether a constructor failed because it did not call that of its base, or not with what that needs."""
+    said = str(error)
+    return "before Module.__init__() call" in said or bool(re.match(r"(Encoding|Wrapper)\.__init__\(\) missing", said))
 
 
 def catalogue() -> list[tuple[str, dict[str, Any]]]:

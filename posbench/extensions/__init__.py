@@ -33,16 +33,13 @@ def build(extension: Mapping[str, Any]) -> Extension | None:
             raise no_setting(f"extension.{next(iter(own))}", {})
         return None
     cls = find_class(str(extension["class"]))
-    parameters, hints = classes.signature(cls)
     for setting in own:
         if setting in cls.foreign:
             raise UserError(f"The extension '{name}' has no setting '{setting}'.", cls.foreign[setting])
-    if cls.takes_factor:
-        parameters |= {"factor": inspect.Parameter("factor", inspect.Parameter.KEYWORD_ONLY, default="auto")}
-        hints |= {"factor": Factor}
+    parameters, hints = signature(cls)
     classes.check("extension", name, own, parameters, hints)
     try:
-        built = cls(**{k: classes.as_annotated(value, hints.get(k)) for k, value in own.items() if k != "factor"})
+        built = cls(**{key: value for key, value in classes.typed(own, parameters, hints).items() if key != "factor"})
         built.resolve(own.get("factor", "auto"), trained_length=1, length=1)  # whatever the lengths: is it one?
         return built
     except ValueError as error:
@@ -94,6 +91,15 @@ def applicable(encoding: Encoding) -> list[str]:
 def find_class(where: str) -> type[Extension]:
     """The class at "package.module.Class" or "path/mine.py:Mine". Raises UserError when it is not there."""
     return classes.find_class(where, Extension, "extension")
+
+
+def signature(cls: type[Extension]) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
+    """The settings of a class, its factor among them where it takes one, and the annotations of those that have one."""
+    parameters, hints = classes.signature(cls)
+    if cls.takes_factor:
+        parameters |= {"factor": inspect.Parameter("factor", inspect.Parameter.KEYWORD_ONLY, default="auto")}
+        hints |= {"factor": Factor}
+    return parameters, hints
 
 
 # In a request and in the key of a row ------------------------------------------------------------------------------

@@ -240,6 +240,12 @@ def _notes(part: Part) -> list[str]:
             "length / L, where a run was trained with an extension by length / the L before that. Its gain holds for "
             "this checkpoint on this text; ± is its paired standard error."
         )
+    stretched = {line.label: None for line in part.lines if line.one.extended and line.one.extension is not None}
+    if stretched:
+        notes.append(
+            f"Of {_and(list(stretched))}, trained under an extension: `as trained` is under it, `none` without it; any "
+            "other extension takes its place."
+        )
     if any(line.undertrained for line in part.lines):
         notes.append("† undertrained: at L not below the bigram.")
     notes += [f"{line.name} at L = {line.train_length:,}: {caveat}" for line in part.lines if (caveat := _caveat(line))]

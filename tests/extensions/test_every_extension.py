@@ -200,7 +200,7 @@ def test_its_worked_number_is_true(module):
 
 
 def test_the_words_of_an_annotation_are_true():
-    assert doctest.testmod(classes) == doctest.TestResults(failed=0, attempted=3)
+    assert doctest.testmod(classes) == doctest.TestResults(failed=0, attempted=4)
 
 
 @pytest.mark.parametrize(

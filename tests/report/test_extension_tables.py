@@ -51,6 +51,9 @@ def test_a_run_trained_under_an_extension_says_how_it_was_read(make):
     rows = [make("rope+pi", 128, 50.0, extended=True), make("rope+pi", 128, 60.0, extended=True, extension=NONE)]
     (table,) = length_tables(rows)
     assert [(r["encoding"], r["extension"]) for r in table.records] == [("rope+pi", "as trained"), ("rope+pi", "none")]
+    said = "Of rope+pi, trained under an extension: `as trained` is under it, `none` without it; any other extension"
+    assert f"{said} takes its place." in table.notes
+    assert not any("as trained" in note for note in length_tables(rows[:1])[0].notes)
 
 
 def test_the_gain_is_over_the_same_checkpoint(make):
