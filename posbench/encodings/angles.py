@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from posbench.encodings.exact import float64
+
 
 def frequencies(dim: int, base: float) -> Tensor:
     """base^(-2m/dim) for the pairs m = 0 ... dim/2 - 1: float64 (dim/2,), in radians a position.
@@ -22,8 +24,6 @@ def frequencies(dim: int, base: float) -> Tensor:
 
 def cos_sin(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
     """Float32 cosines and sines (*positions.shape, F) of positions (any shape, integer or float) x frequencies (F,)."""
-    device = positions.device
-    if device.type == "mps":  # has no float64
-        positions = positions.cpu()
-    angles = positions[..., None].double() * frequencies.to(positions.device)
-    return angles.cos().float().to(device), angles.sin().float().to(device)
+    exact = float64(positions)[..., None]
+    angles = exact * frequencies.to(exact.device)
+    return angles.cos().float().to(positions.device), angles.sin().float().to(positions.device)

@@ -21,6 +21,7 @@ Shapes: B batch, T new tokens, Q queries of one block, S keys, H heads, D head w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -75,6 +76,16 @@ class Encoding(nn.Module):
 
     cacheable: bool = True
     """True when keys once computed stay valid as later tokens come."""
+
+    reads_positions: bool = True
+    """False when position ids play no role: order is that of the tokens, or is not told at all."""
+
+    bounded: bool = False
+    """True when no window, however long, holds a position or distance that training did not: there is nothing that an
+    extension of positions could stretch."""
+
+    widest: float = math.inf
+    """The widest range of positions in which the queries of one block may lie, where they leave gaps."""
 
     length_sized: str = ""
     """Why a stored tensor has the size of a length ("" : none has)."""

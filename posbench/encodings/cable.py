@@ -82,6 +82,7 @@ class Cable(Encoding):
     acts_on = "scores (bias computed from the tokens)"
     reported = "FineWeb-Edu, trained at 1,024: perplexity 16.52 there, 15.41 at 15,360 (Veisi et al. 2025, Table 1)"
     shift_invariant = True
+    reads_positions = False
 
     def __init__(self, shape: Shape, slopes: bool = True, kernelized: bool = False) -> None:
         """`slopes`: each query also scales its biases. `kernelized`: biases grow with the logarithm of B^2 + 1."""

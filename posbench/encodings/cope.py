@@ -88,6 +88,7 @@ class Cope(Encoding):
         "(Zheng et al. 2024, DAPE, Table 6)"
     )
     shift_invariant = True
+    reads_positions = False
 
     def __init__(self, shape: Shape, npos: int | None = None) -> None:
         """`npos`: rows of the table, one more than the largest count; None: the training length."""

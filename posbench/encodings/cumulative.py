@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from posbench.encodings.exact import float64
+
 
 def between(steps: Tensor, rows: slice) -> Tensor:
     """The sum of `steps` (B, S, H) over the tokens after key j, up to query i: float32 (B, H, Q, S).
@@ -17,6 +19,5 @@ def between(steps: Tensor, rows: slice) -> Tensor:
     """
     # A float32 total over 100,000 tokens has lost the digits that two neighbours differ in; only the difference is
     # rounded.
-    device = steps.device
-    total = (steps.cpu() if device.type == "mps" else steps).double().cumsum(1).transpose(1, 2)  # MPS has no float64
-    return (total[:, :, rows, None] - total[:, :, None, :]).float().to(device)
+    total = float64(steps).cumsum(1).transpose(1, 2)
+    return (total[:, :, rows, None] - total[:, :, None, :]).float().to(steps.device)

@@ -13,8 +13,6 @@ from posbench.encodings.base import Encoding, Shape, overridden
 class _Bias(Encoding):
     """One network: psi's c, the threshold's multiplier, and the layers 1 -> hidden -> H."""
 
-    threshold: Tensor
-
     def __init__(self, shape: Shape, hidden: int, threshold: float, c: float, eps: float) -> None:
         super().__init__(shape)
         self.eps = eps
@@ -22,8 +20,7 @@ class _Bias(Encoding):
         self.out = nn.Linear(hidden, shape.heads)
         self.c = nn.Parameter(torch.tensor(float(c)))
         self.multiplier = nn.Parameter(torch.ones(()))
-        # Stored: a model trained at one length and read at another keeps its threshold.
-        self.register_buffer("threshold", torch.tensor(float(threshold)))
+        self.threshold = float(threshold)
 
     def scores(
         self,
@@ -37,13 +34,21 @@ class _Bias(Encoding):
     ) -> Tensor:
         c = self.c.float().abs()
         distance = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(min=0).float()
-        whole = torch.maximum(q_pos.float(), self.multiplier.float().abs() * self.threshold.float())
+        whole = torch.maximum(q_pos.float(), self.multiplier.float().abs() * self.threshold)
         share = torch.log1p(c * distance) / (torch.log1p(c * whole) + self.eps)[:, :, None]  # (1 or B, Q, S)
         knots, slope, height = self._lines()
         line = torch.bucketize(share.detach(), knots)[:, None].expand(-1, len(slope), -1, -1)
         # A copy of the lines for each query: the gradient is then summed query by query, which rounds less.
         slope, height = (x[None, :, None].expand(*line.shape[:3], -1).gather(-1, line) for x in (slope, height))
         return s + slope * share[:, None] + height
+
+    def get_extra_state(self) -> Tensor:
+        """The threshold, which goes with the weights: a model trained at one length and built for another keeps it. No
+        buffer, which would follow the model into 16 bits."""
+        return torch.tensor(self.threshold, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.threshold = float(state)
 
     def _lines(self) -> tuple[Tensor, Tensor, Tensor]:
         """The network between its knots (hidden,), where a ReLU opens or shuts, is a straight line: slope x + height,

@@ -71,6 +71,7 @@ class Fox(Encoding):
     acts_on = "scores (bias computed from the tokens)"
     reported = "figures alone: no number read"
     shift_invariant = True
+    reads_positions = False
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)

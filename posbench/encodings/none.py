@@ -33,3 +33,4 @@ class NoPosition(Encoding):
         "146.219 at 2,048 (Kazemnejad et al. 2023, Table 3, documents of 2,250 to 2,500 tokens)"
     )
     shift_invariant = True
+    reads_positions = False

@@ -25,8 +25,8 @@ class Randomized(Wrapper):
     Draws are made in evaluation as well, from a generator of (run seed, split, window number): neither the size of a
     batch nor a resume changes one. In training a window read again is drawn again. The span is the longest window
     (`max_length`): a longer one is refused with ValueError. A cache needs the positions of the whole text beforehand.
-    An extension's factor is that of the windows, their length over the training length, although no position is past
-    the span that was trained; an encoding that reads no positions (`none`, `fox`, `cable`, `cope`) stays what it is.
+    No window holds a position that training did not, so the extensions that stretch positions do not apply. An encoding
+    that reads none (`none`, `fox`, `cable`, `cope`) is refused.
 
     Worked number: at training length 4 the default span is 64; the average distance of neighbours is (64 + 1)/(4 + 1)
     = 13.
@@ -63,11 +63,15 @@ class Randomized(Wrapper):
         super().__init__(shape, inner, replace(shape, train_length=span))
         if "positions" in self.inner.hooks:
             raise ValueError("it holds an encoding that chooses its own positions")
+        if not self.inner.reads_positions:
+            raise ValueError("what it holds reads no positions (rope, alibi and learned do)")
+        if span > self.inner.widest:
+            raise ValueError(
+                f"a span of {span} is too wide for what it holds, which reads {int(self.inner.widest)} at most"
+            )
+        self.max_length = span
+        self.bounded = True
         self.acts_on = f"position ids; {self.inner.acts_on}"
-
-    def _take_facts(self) -> None:
-        super()._take_facts()
-        self.max_length = self.span
 
     @property
     def span(self) -> int:

@@ -37,6 +37,7 @@ class ScaleInvariant(Wrapper):
         "with p-RoPE, FineWeb, trained at 4,096: 3.244 nats there, 3.235 at 16,384, 3.247 at 65,536 "
         "(Anson et al. 2025, Table 1)"
     )
+    reads_positions = True
 
     def __init__(self, shape: Shape, inner: Inner, tau: float = 10.0) -> None:
         """`inner`: the encoding whose scores are changed. `tau`: the distance up to which little changes."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from torch import Tensor
 
 from posbench.encodings.base import Encoding, Shape, overridden
+from posbench.encodings.exact import log_ratio
 from posbench.encodings.rope import Rope
 from posbench.encodings.window import Sliding, Window
 
@@ -24,8 +24,7 @@ class _Global(Encoding):
     def scale(self, n_keys: Tensor, length: int) -> float | Tensor:
         if not self.scaling:
             return 1.0
-        growth = n_keys.double().log() / math.log(max(self.shape.train_length, 2))
-        return growth.clamp(min=1).float().expand(self.shape.heads, *n_keys.shape)
+        return log_ratio(n_keys, self.shape.train_length).expand(self.shape.heads, *n_keys.shape)
 
 
 class _Local(Rope):
@@ -34,6 +33,7 @@ class _Local(Rope):
     def __init__(self, shape: Shape, size: int, layout: Literal["half", "interleaved"], base: float) -> None:
         super().__init__(shape, layout=layout, base=base)
         self.size = size
+        self.bounded = size <= shape.train_length
 
     def window(self, layer: int) -> Window | None:
         return Sliding(self.size)
@@ -46,8 +46,9 @@ class Swan(Encoding):
     positions, and its scores are multiplied by max(1, ln n / ln L) for a query that sees n keys, L the training length.
     The other layers are RoPE in which a query sees the last `window` keys, its own among them. Acts on q and k
     (B, H, T, D) and on the keys in sight. No learned parameters; cached keys stay valid. No local layer ever meets a
-    distance that it was not trained on, and what is far is found by the global ones. So what stretches RoPE changes
-    distances here that need no stretching. Trained on at another length (`init_from`), L stays the first one.
+    distance that it was not trained on, and what is far is found by the global ones. So the extensions that
+    stretch RoPE do not apply, unless `window` is above L. Trained on at another length (`init_from`), L stays the first
+    one.
 
     Worked number: of 8 layers, 0 and 4 are global; trained at 128, a query that sees 2,048 keys has its scores
     multiplied by 11/7 = 1.571429 there.
@@ -95,6 +96,7 @@ class Swan(Encoding):
             raise ValueError(f"window must be 1 or more, not {size}")
         self.period = period
         self.everywhere, self.near = _Global(shape, scaling), _Local(shape, size, layout, base)
+        self.bounded = self.near.bounded
 
     @property
     def hooks(self) -> frozenset[str]:

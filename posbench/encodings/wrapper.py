@@ -17,8 +17,12 @@ Inner = Callable[[Shape], Encoding]
 for which shape."""
 
 
+_FACTS = ("max_length", "shift_invariant", "cacheable", "reads_positions", "bounded", "widest", "length_sized")
+
+
 class Wrapper(Encoding):
-    """Base of encodings that change another one: every hook and every fact is the inner one's.
+    """Base of encodings that change another one: every hook and every fact is the inner one's until a
+    subclass has its own; caveats and reasons for no gradient are told beside the inner one's.
 
     A subclass overrides the hooks where it acts and calls `self.inner` there for the rest. In a YAML `inner` is the
     name of an encoding; on a command line `encoding.inner=rope`, or with its parameters
@@ -36,22 +40,20 @@ class Wrapper(Encoding):
         super().__init__(shape)
         self.inner = inner(inner_shape or shape)
         self._layers: dict[int, Wrapper] = {}
-        self._take_facts()
-
-    def _take_facts(self) -> None:
-        self.max_length = self.inner.max_length
-        self.shift_invariant = self.inner.shift_invariant
-        self.cacheable = self.inner.cacheable
-        self.length_sized = self.inner.length_sized
-        self.without_gradient = {f"inner.{name}": reason for name, reason in self.inner.without_gradient.items()}
-        self.caveat = self.inner.caveat
+        mro = type(self).__mro__
+        own = {name for cls in mro[: mro.index(Wrapper)] for name in vars(cls)}
+        for fact in _FACTS:
+            if fact not in own:
+                setattr(self, fact, getattr(self.inner, fact))
+        beneath = {f"inner.{name}": reason for name, reason in self.inner.without_gradient.items()}
+        self.without_gradient = {**self.without_gradient, **beneath}
+        self.caveat = " ".join(text for text in (self.caveat, self.inner.caveat) if text)
 
     def around(self, inner: Encoding) -> Self:
-        """The same wrapper, its own parameters shared, around another encoding."""
+        """The same wrapper, its own parameters and facts shared, around the encoding of one layer."""
         other = copy.copy(self)
         other._modules = {**self._modules, "inner": inner}
         other._layers = {}
-        other._take_facts()
         return other
 
     @property

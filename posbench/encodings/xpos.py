@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
@@ -12,6 +13,12 @@ from torch import Tensor
 from posbench.encodings.base import Shape
 from posbench.encodings.rope import Rope
 from posbench.encodings.window import Blockwise, Window
+
+LARGEST_EXPONENT = 75.0
+"""exp of it is a float32, with room for what it multiplies; rounded to float32 it is off by less than 1e-5."""
+
+LEAST_WIDTH = 1025
+"""Positions that a block of queries must be able to span; kernels give it fewer."""
 
 
 class XPos(Rope):
@@ -24,7 +31,7 @@ class XPos(Rope):
     The powers: z_m^(i/B) on a query and z_m^(-j/B) on a key, as the paper writes it, leave float32 near position
     36,000. Here both are counted from the first query of the block of queries at hand, so that a query's is at most 1
     and a key's tends to 0 with distance; cached keys are merely turned and stay valid. A block may span some 30,000
-    positions.
+    positions (`widest`): `randomized` refuses more, and settings are refused under which it could not span 1,025.
 
     Blocks (`blockwise`): a query sees its own block of L/2 keys, L the training length, and the block before it. Up to
     L that is every key, so it changes nothing in training; past L no distance is larger than those trained. Trained on
@@ -44,8 +51,9 @@ class XPos(Rope):
     with blocks: 26.16). So `blockwise` is on by default.
 
     Differences from the paper: the default layout is Llama's; the paper's is `interleaved`. For an odd L the block is
-    (L + 1)/2. Blocks are counted by tokens of the window, not by position ids. The extensions of RoPE change the
-    frequencies alone, not how fast pairs fade.
+    (L + 1)/2. Blocks are counted by tokens of the window, not by position ids. The extensions of RoPE apply
+    only without blocks, which hold no distance that was not trained; they change the frequencies, not how fast pairs
+    fade.
     """
 
     paper = "https://arxiv.org/abs/2212.10554"
@@ -76,7 +84,14 @@ class XPos(Rope):
         share = torch.arange(0, shape.head_dim, 2, dtype=torch.float64, device="cpu") / shape.head_dim
         self.rates = ((share + gamma) / (1 + gamma)).log() / scale_base
         """ln(z_m) / B, float64 (D/2,)."""
-        self.blockwise = blockwise
+        self.blockwise = self.bounded = blockwise
+        fastest = -float(self.rates[0])
+        self.widest = LARGEST_EXPONENT / fastest if fastest else math.inf
+        if self.widest < LEAST_WIDTH:
+            raise ValueError(
+                f"at gamma={gamma:g} and scale_base={scale_base:g} pairs fade faster than float32 can tell; "
+                f"scale_base={math.ceil(LEAST_WIDTH / self.widest * scale_base)} is slow enough"
+            )
 
     def window(self, layer: int) -> Window | None:
         return Blockwise((self.shape.train_length + 1) // 2) if self.blockwise else None

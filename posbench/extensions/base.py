@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor
 
@@ -24,6 +24,8 @@ from posbench.encodings.base import Encoding
 from posbench.encodings.rope import Rope
 
 Factor = float | Literal["auto"]
+
+Part = TypeVar("Part", bound=Encoding)
 
 SEARCH_LOSSES = 64
 """Losses a search may ask for."""
@@ -90,6 +92,15 @@ class Extension:
         raise NotImplementedError
 
 
+def stretchable(encoding: Encoding, kind: type[Part]) -> list[Part]:
+    """The parts of a kind in an encoding, itself among them, that meet positions or distances in long windows that they
+    were not trained on: those in a `bounded` one do not."""
+    bounded = {
+        id(part) for one in encoding.modules() if isinstance(one, Encoding) and one.bounded for part in one.modules()
+    }
+    return [part for part in encoding.modules() if isinstance(part, kind) and id(part) not in bounded]
+
+
 def shared(encoding: Encoding) -> Encoding:
     """A copy of an encoding, and of all it holds, with the very same parameters."""
     return copy.deepcopy(encoding, {id(parameter): parameter for parameter in encoding.parameters()})
@@ -117,7 +128,7 @@ class Trained:
 
 class Frequencies(Extension):
     """Base of extensions that turn queries and keys at other frequencies: for every encoding that is a `Rope`, by
-    itself, in a wrapper, or in some layers only.
+    itself, in a wrapper, or in some layers only, where long windows hold distances that it was not trained on.
     """
 
     acts_on = "rotation frequencies"
@@ -131,16 +142,16 @@ class Frequencies(Extension):
         raise NotImplementedError
 
     def applies_to(self, encoding: Encoding) -> bool:
-        return any(isinstance(part, Rope) for part in encoding.modules())
+        return bool(stretchable(encoding, Rope))
 
     def extend(self, encoding: Encoding, trained_length: int, length: int, factor: Factor = "auto") -> Encoding:
         stretched = self.resolve(factor, trained_length, length)
         new = shared(encoding)
+        for rope in stretchable(new, Rope):
+            trained = Trained(rope.frequencies, rope.base, trained_length)
+            self.angles(trained, stretched, length)  # what it cannot work with is said now, not in the first pass
+            rope.stretch = partial(self.angles, trained, stretched)
         for part in new.modules():
-            if isinstance(part, Rope):
-                trained = Trained(part.frequencies, part.base, trained_length)
-                self.angles(trained, stretched, length)  # what it cannot work with is said now, not in the first pass
-                part.stretch = partial(self.angles, trained, stretched)
             if isinstance(part, Encoding) and self.dynamic:
                 part.cacheable = False
         return new

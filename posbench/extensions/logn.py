@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 from torch import Tensor
 
 from posbench.encodings.base import Encoding
+from posbench.encodings.exact import log_ratio
 from posbench.extensions.base import Extension, Factor, scaled
 
 
-def _log_ratio(n_keys: Tensor, length: int) -> Tensor:
-    return (n_keys.double().log() / math.log(length)).clamp(min=1).float()[None]
+def _temperature(n_keys: Tensor, length: int) -> Tensor:
+    return log_ratio(n_keys, length)[None]
 
 
 class LogN(Extension):
@@ -20,8 +20,9 @@ class LogN(Extension):
 
     Formula: the query that sees n keys is multiplied by max(1, ln n / ln L), L the trained length. Acts on the queries
     of every layer, after the rotation; biases are not multiplied. No parameters and no factor; up to L nothing changes.
-    It applies to every encoding, after a factor of the encoding's own: those of `ssmax` and of `swan`'s global layers,
-    which grow with ln n themselves, then grow with its square. Keys are untouched and stay valid in a cache.
+    It applies where queries see all keys in some layer, after a factor of the encoding's own: those of `ssmax` and of
+    `swan`'s global layers, which grow with ln n themselves, then grow with its square. Keys are untouched and stay
+    valid in a cache.
 
     Worked number: trained at 8, the 64th query is multiplied by ln 64 / ln 8 = 2, the eighth by 1.
 
@@ -44,9 +45,10 @@ class LogN(Extension):
     takes_factor = False
 
     def applies_to(self, encoding: Encoding) -> bool:
-        return True
+        layers = range(encoding.shape.layers)
+        return any(encoding.for_layer(layer).window(layer) is None for layer in layers)
 
     def extend(self, encoding: Encoding, trained_length: int, length: int, factor: Factor = "auto") -> Encoding:
         if trained_length < 2:
             raise ValueError("a trained length of 1 has no logarithm to divide by")
-        return scaled(encoding, partial(_log_ratio, length=trained_length))
+        return scaled(encoding, partial(_temperature, length=trained_length))

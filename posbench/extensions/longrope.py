@@ -12,7 +12,7 @@ from torch import Tensor
 
 from posbench.encodings.base import Encoding
 from posbench.encodings.rope import Rope
-from posbench.extensions.base import SEARCH_LOSSES, Factor, Frequencies, Trained
+from posbench.extensions.base import SEARCH_LOSSES, Factor, Frequencies, Trained, stretchable
 from posbench.extensions.ntk import Ntk
 from posbench.extensions.ntk_by_parts import NtkByParts
 from posbench.extensions.pi import Pi
@@ -139,7 +139,7 @@ class LongRope(Frequencies):
         loss: Callable[[Encoding], float],
     ) -> dict[str, Any]:
         stretched = self.resolve(factor, trained_length, length)
-        rope = next(part for part in encoding.modules() if isinstance(part, Rope))
+        rope = stretchable(encoding, Rope)[0]
         trained = Trained(rope.frequencies, rope.base, trained_length)
         if stretched == 1:
             return {"factors": [1.0] * len(rope.frequencies)}

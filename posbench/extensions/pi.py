@@ -6,7 +6,7 @@ from torch import Tensor
 
 from posbench.encodings.alibi import Alibi
 from posbench.encodings.base import Encoding
-from posbench.extensions.base import Factor, Frequencies, Trained
+from posbench.extensions.base import Factor, Frequencies, Trained, stretchable
 
 
 class Pi(Frequencies):
@@ -39,11 +39,10 @@ class Pi(Frequencies):
         return trained.frequencies / factor, 1.0
 
     def applies_to(self, encoding: Encoding) -> bool:
-        return super().applies_to(encoding) or any(isinstance(part, Alibi) for part in encoding.modules())
+        return super().applies_to(encoding) or bool(stretchable(encoding, Alibi))
 
     def extend(self, encoding: Encoding, trained_length: int, length: int, factor: Factor = "auto") -> Encoding:
         new = super().extend(encoding, trained_length, length, factor)
-        for part in new.modules():
-            if isinstance(part, Alibi):
-                part.slopes = [slope / self.resolve(factor, trained_length, length) for slope in part.slopes]
+        for alibi in stretchable(new, Alibi):
+            alibi.slopes = [slope / self.resolve(factor, trained_length, length) for slope in alibi.slopes]
         return new

@@ -175,7 +175,7 @@ def _encodings(found: Mapping[str, dict[str, Any]], title: str) -> Table:
         Column("extensions", "extensions", right=False),
     ]
     rows = [
-        fact | {"name": f"[{name}](#{name})", "extensions": ", ".join(fact["extensions"])}
+        fact | {"name": f"[{name}](#{name})", "extensions": ", ".join(fact["extensions"]) or "none"}
         for name, fact in found.items()
     ]
     return table(title, columns, rows)

@@ -68,6 +68,14 @@ def test_positions_are_read_anew_at_every_pass(case):
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_position_ids_play_a_role_where_it_says_so(case):
+    """Gaps between the tokens change the logits, or no bit of them beside what the kernels round."""
+    model, tokens = decoder(case), ids(20)
+    near, far = (logits(model, tokens, positions=step * torch.arange(20)[None]) for step in (1, 3))
+    assert torch.allclose(near, far, atol=1e-4) != model.encoding.reads_positions
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_a_copy_is_a_whole_one(case):
     """Extensions change a copy: it works alone, and what is done to it does not reach the original."""
     model, tokens = decoder(case), ids(20)

@@ -95,11 +95,19 @@ def test_no_layer_is_asked_for_more_than_it_saw():
 def test_the_threshold_is_half_the_training_length_and_goes_with_the_weights():
     """A model trained at 16 and built anew for 512 must keep its threshold of 8: it is part of what was learned."""
     trained, built = Fire(SHAPE), Fire(Shape(3, 32, 2, 512))
-    assert [layer.threshold.item() for layer in (trained.layers[0], built.layers[0])] == [8, 256]
+    assert [layer.threshold for layer in (trained.layers[0], built.layers[0])] == [8, 256]
     built.load_state_dict(trained.state_dict())
-    assert built.layers[2].threshold.item() == 8
-    assert "layers.0.threshold" not in dict(trained.named_parameters())
-    assert Fire(SHAPE, threshold=100).layers[0].threshold.item() == 100
+    assert built.layers[2].threshold == 8
+    assert Fire(SHAPE, threshold=100).layers[0].threshold == 100
+
+
+def test_the_threshold_does_not_follow_the_model_into_16_bits():
+    """256.5 is not a bfloat16 number: a buffer of it would be 256 from then on."""
+    half = Fire(Shape(3, 32, 2, 513)).bfloat16()
+    assert half.layers[0].threshold == 256.5
+    back = Fire(Shape(3, 32, 2, 16))
+    back.load_state_dict(half.state_dict())
+    assert back.layers[0].threshold == 256.5
 
 
 def test_queries_before_the_threshold_teach_it_and_those_behind_do_not():

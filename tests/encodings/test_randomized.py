@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from oracles.distance_biases import alibi
@@ -12,12 +11,14 @@ from oracles.rotations import rope
 from oracles.token_vectors import randomized, randomized_mean, randomized_problems, randomized_variance
 from tiny import SHAPE, decoder, described, encoding, ids, layer_scores, logits
 
-from posbench import encodings
+from posbench import encodings, extensions
 from posbench.data.windows import generators
 from posbench.encodings.alibi import Alibi
 from posbench.encodings.base import Shape
 from posbench.encodings.randomized import Randomized
 from posbench.encodings.rope import Rope
+from posbench.encodings.wrapper import Wrapper
+from posbench.encodings.xpos import XPos
 from posbench.errors import UserError
 from posbench.extensions.pi import Pi
 from posbench.generate import generate
@@ -142,10 +143,29 @@ def test_a_text_is_written_at_positions_drawn_for_all_of_it():
     assert list(generate(model, text[:3], 6, end=64, temperature=0)) == text[3:]
 
 
-def test_an_extension_of_what_it_holds_changes_the_positions_it_reads():
-    """PI of the rope inside: s = 4."""
+def test_there_is_nothing_to_stretch_in_it():
+    """All positions of the span were trained, and no window has others; beside one, in another wrapper, neither."""
     e = Randomized(SMALL, Rope, span=500)
-    new = Pi().extend(e, 12, 48)
-    assert new.max_length == 500
-    at = np.arange(0, 120, 10).tolist()
-    assert same(layer_scores(new, Q, K, at), rope(Q, K, positions=[p / 4 for p in at]), 1e-5)
+    for held in (e, Wrapper(SMALL, lambda shape: e)):
+        assert not Pi().applies_to(held)
+        assert held.bounded
+    assert Pi().applies_to(e.inner)
+    assert extensions.applicable(e) == ["logn", "none"]
+
+
+@pytest.mark.parametrize("inner", ["none", "fox", "cable", "cope"])
+def test_what_reads_no_positions_cannot_be_randomized(inner):
+    with pytest.raises(UserError, match="what it holds reads no positions"):
+        encodings.build(described("randomized", inner=inner), SHAPE)
+    twice = described("randomized") | {"inner": described("ssmax", inner=inner)}
+    with pytest.raises(UserError, match="what it holds reads no positions"):
+        encodings.build(twice, SHAPE)
+    distances = described("randomized") | {"inner": described("scale_invariant", inner=inner)}
+    assert encodings.build(distances, SHAPE).reads_positions
+
+
+def test_a_span_in_which_powers_leave_float32_is_refused():
+    """Of xPos: 75 / (ln(1.4 / 0.4) / 512) = 30,652.2 positions in one block of queries."""
+    assert Randomized(SMALL, XPos, span=30_652).inner.widest == pytest.approx(30_652.25, abs=0.01)
+    with pytest.raises(ValueError, match="a span of 30653 is too wide for what it holds, which reads 30652 at most"):
+        Randomized(SMALL, XPos, span=30_653)

@@ -13,6 +13,7 @@ from posbench.encodings.base import Encoding, Shape
 from posbench.encodings.rope import Rope
 from posbench.encodings.swan import Swan
 from posbench.encodings.window import Sliding
+from posbench.encodings.wrapper import Wrapper
 from posbench.errors import UserError
 from posbench.extensions.pi import Pi
 from posbench.model import Cache
@@ -98,12 +99,18 @@ def test_decoding_past_window_and_training_length_equals_one_pass():
     assert (torch.cat(parts, dim=1) - logits(model, tokens)).abs().max() < 1e-5
 
 
-def test_what_extends_rope_reaches_the_local_layers():
-    """PI at s = 4: positions a quarter as far apart."""
-    new = Pi().extend(Swan(ORACLES, window=12), 12, 48)
-    expected = swan(Q, K, positions=[i / 4 for i in HERE], kind="local", window=12)
+def test_what_extends_rope_leaves_windows_that_were_trained_as_they_are():
+    """Their distances never grow, by itself and in a wrapper; a window wider than the training has much to stretch."""
+    for held in (Swan(ORACLES, window=12), Wrapper(ORACLES, lambda shape: Swan(shape, window=12))):
+        assert not Pi().applies_to(held)
+        (local,) = (part for part in Pi().extend(held, 12, 48).modules() if isinstance(part, Rope))
+        assert local.angles(48)[0][0] == 1
+    wide = Swan(ORACLES, window=13)
+    assert Pi().applies_to(wide)
+    new = Pi().extend(wide, 12, 48)
+    expected = swan(Q, K, positions=[i / 4 for i in HERE], kind="local", window=13)
     assert same(layer_scores(new.for_layer(1), Q, K, HERE), expected, 1e-5)
-    assert kinds(new) == kinds(Swan(ORACLES))
+    assert kinds(new) == kinds(wide)
 
 
 def test_a_checkpoint_of_the_other_layout_is_refused():

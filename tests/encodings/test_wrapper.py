@@ -1,8 +1,10 @@
 """A wrapper that changes nothing is what it holds; one that changes a hook changes that hook alone."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from tiny import CASES, SHAPE, decoder, encoding, ids, logits
+from tiny import CASES, SHAPE, decoder, described, encoding, ids, logits
 
 from posbench import config, encodings
 from posbench.compose import compose
@@ -23,7 +25,7 @@ def test_a_wrapper_that_changes_nothing_is_what_it_holds(case):
     model.encoding = Wrapper(SHAPE, lambda shape: inner)
     assert torch.equal(logits(model, tokens), expected)
     assert model.encoding.hooks == inner.hooks
-    for fact in ("max_length", "shift_invariant", "cacheable", "length_sized"):
+    for fact in ("max_length", "shift_invariant", "cacheable", "length_sized", "reads_positions", "bounded", "widest"):
         assert getattr(model.encoding, fact) == getattr(inner, fact)
 
 
@@ -69,11 +71,43 @@ def test_a_tensor_that_what_it_holds_excuses_is_excused_by_its_new_name():
     assert twice.without_gradient.keys() == dict(twice.named_parameters()).keys()
 
 
+class Careful(Wrapper):
+    """With facts of its own: some on the class, one from when it is built."""
+
+    cacheable = False
+    shift_invariant = False
+    caveat = "one."
+
+    def __init__(self, shape, inner):
+        super().__init__(shape, inner)
+        self.max_length = 77
+
+
+def test_facts_of_its_own_go_before_those_of_what_it_holds_in_every_layer():
+    """And where it has none they are those, caveats one after the other."""
+    t5 = replace(SHAPE, train_length=64)
+    held = encoding(("t5", {}), t5)
+    careful = Careful(t5, lambda shape: held)
+    assert (careful.cacheable, careful.shift_invariant, careful.max_length) == (False, False, 77)
+    assert careful.caveat == f"one. {held.caveat}"
+    assert careful.caveat.startswith("one. buckets 27-31 are")
+    around = Wrapper(SHAPE, lambda shape: Careful(shape, lambda shape: encoding(("shaw", {}), shape)))
+    for layer in (around, around.for_layer(1), around.for_layer(1).inner):
+        assert (layer.cacheable, layer.shift_invariant, layer.max_length, layer.caveat) == (False, False, 77, "one.")
+
+
+@pytest.mark.parametrize(("name", "length"), [("ssmax", 64), ("scale_invariant", 64), ("dape", 64), ("randomized", 4)])
+def test_what_must_be_known_of_an_encoding_must_be_known_of_every_wrapper_of_it(name, length):
+    """T5 at 64 leaves buckets alone; randomized positions reach 16 times as far as the window."""
+    shape = replace(SHAPE, train_length=length)
+    for inner in ("t5", described("ssmax", inner="t5")):
+        assert "buckets 27-31 are never trained" in encoding((name, {"inner": inner}), shape).caveat
+
+
 def test_around_leaves_the_wrapper_as_it_was():
     half = Half(SHAPE, lambda shape: encoding(("alibi", {}), shape))
     other = half.around(encoding(("learned", {})))
-    assert other.max_length == 256
-    assert half.max_length is None
+    assert other.inner.max_length == 256
     assert type(half.inner) is type(encoding(("alibi", {})))
     assert other.own is half.own
 

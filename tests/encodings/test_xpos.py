@@ -36,6 +36,15 @@ def test_the_scores_equal_the_oracles(layout, step):
     assert same(layer_scores(whole(layout=layout), Q, K, positions), expected, 1e-5)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_block_of_queries_may_span_as_many_positions_as_it_says(layout):
+    """30,000 of them; some 6,000 more and the powers of its last keys are infinite, and 0 times that no number."""
+    positions = [0, 1, 2, 15_000, 15_001, 20_000, 29_990, 29_991, 29_995, 29_997, 29_999, 30_000]
+    assert 30_000 < whole().widest < 31_000
+    got = layer_scores(whole(layout=layout), Q, K, positions)
+    assert same(got, xpos(Q, K, positions=positions, layout=layout), 1e-5)
+
+
 def test_its_numbers_reach_the_formula():
     expected = xpos(Q, K, positions=HERE, gamma=1.5, scale_base=20, base=300)
     assert same(layer_scores(whole(gamma=1.5, scale_base=20, base=300), Q, K, HERE), expected, 1e-5)
@@ -143,6 +152,10 @@ def test_what_extends_rope_changes_its_turning_and_not_its_fading():
 
 
 def test_settings_that_cannot_be_are_refused():
-    for own, said in (({"gamma": 0}, "gamma must be above 0"), ({"scale_base": -1}, "scale_base must be above 0")):
+    for own, said in (
+        ({"gamma": 0}, "gamma must be above 0"),
+        ({"scale_base": -1}, "scale_base must be above 0"),
+        ({"scale_base": 1}, "pairs fade faster than float32 can tell; scale_base=18 is slow enough"),
+    ):
         with pytest.raises(ValueError, match=said):
             XPos(ORACLES, **own)

@@ -44,12 +44,7 @@ def applying(encodings):
 
 
 APPLYING = list(applying(ENCODINGS))
-EVERYWHERE = [
-    one
-    for one in applying([name for name in FILES if decoder((name, {}), SMALL).encoding.max_length is None])
-    # In blocks of half the trained length a query never sees more keys than in training.
-    if one.values != ("logn", "xpos")
-]
+EVERYWHERE = list(applying([name for name in FILES if decoder((name, {}), SMALL).encoding.max_length is None]))
 
 
 def extended(name, encoding, length=4 * LENGTH, wrap=False, **own):
