@@ -32,15 +32,16 @@ def check(subject: Subject) -> Iterator[Verdict]:
 
 
 def judge(subject: Subject, name: str) -> Verdict:
-    """The verdict on one property."""
+    """The verdict on one property, at every draw of what it learns."""
     try:
-        return Verdict(name, "passed", PROPERTIES[name](subject))
+        found = [PROPERTIES[name](drawn) for drawn in subject.draws]
+        return Verdict(name, "passed", found[-1])
     except DoesNotApply as reason:
         return Verdict(name, "n/a", str(reason))
     except Failed as failure:
         return Verdict(name, "failed", str(failure))
-    except UserError:
-        raise
+    except UserError as error:  # as of a size that it does not take
+        return Verdict(name, "failed", error.message)
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         return Verdict(name, "failed", said, traceback.format_exc())

@@ -190,7 +190,7 @@ def learns(subject: Subject) -> str:
     if not names:
         raise DoesNotApply("it learns nothing")
     optimizer = optim.build(decoder, Optim(), 10)
-    tokens = ids(129, batch=2)
+    tokens = ids(129, batch=3)
     for step in range(2):
         decoder.zero_grad()
         _loss(decoder, tokens).backward()
@@ -217,7 +217,7 @@ def _loss(decoder: Decoder, tokens: Tensor) -> Tensor:
 
 def leaves_no_trace(subject: Subject) -> str:
     """60 tokens give the same bits before and after a longer input, and after a model of another shape; and the same
-    numbers beside another text in a batch."""
+    numbers beside another text in a batch, also where each has positions of its own."""
     decoder, short = subject.model(), ids(60)
     first = logits(decoder, short)
     logits(decoder, ids(min(250, decoder.encoding.max_length or 250)))
@@ -226,8 +226,13 @@ def leaves_no_trace(subject: Subject) -> str:
     for what, other in {"after a longer input": again, "in another model of the same kind": fresh}.items():
         if not torch.equal(first, other):
             raise Failed(f"the same 60 tokens {what}: off by {_apart(first, other):.1e}, no bit may change")
-    beside = logits(decoder, torch.cat([short, ids(60, seed=7)]))[:1]
+    two = torch.cat([short, ids(60, seed=7)])
+    beside = logits(decoder, two)[:1]
     _within(_apart(first, beside), 1e-4, "the same 60 tokens beside another text in a batch")
+    two = two[:, : min(60, (decoder.encoding.max_length or 120) // 2)]
+    at = torch.arange(two.shape[1]) * torch.tensor([[1], [2]])
+    alone = torch.cat([logits(decoder, two[[row]], at[[row]]) for row in (0, 1)])
+    _within(_apart(alone, logits(decoder, two, at)), 1e-4, "two texts in a batch, each at positions of its own")
     return "the same bits before and after a longer input"
 
 
@@ -270,7 +275,7 @@ def obeys_max_length(subject: Subject) -> str:
 
 def finite_under_autocast(subject: Subject) -> str:
     """A training step in bfloat16 autocast has a finite loss and finite gradients."""
-    decoder, tokens = subject.model(wide=False).train(), ids(129, batch=2)
+    decoder, tokens = subject.model(wide=False).train(), ids(129, batch=3)
     with torch.autocast("cpu", torch.bfloat16):
         loss = _loss(decoder, tokens)
     loss.backward()

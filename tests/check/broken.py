@@ -8,6 +8,7 @@ import torch
 from posbench.encodings.alibi import Alibi
 from posbench.encodings.angles import cos_sin, frequencies
 from posbench.encodings.base import Encoding
+from posbench.encodings.fox import _Gates
 from posbench.encodings.rope import Rope
 from posbench.encodings.wrapper import Inner, Wrapper
 
@@ -105,6 +106,28 @@ class MixedRows(Alibi):
 
     def scores(self, s, q, k, q_pos, k_pos, state, rows):
         return s - 0.3 * s.mean(0, keepdim=True) if len(s) > 1 else s
+
+
+class OnePosition(Rope):
+    """Takes the positions of the first text in a batch for those of all."""
+
+    def begin(self, positions, length):
+        return super().begin(positions[:1], length)
+
+
+class LostGates(_Gates):
+    """Forgetting attention that behind a cache forgets the gates of tokens more than 50 back: where a gate is half shut
+    nothing is left of their keys anyway."""
+
+    acts_on = "scores"
+    shift_invariant = True
+    reads_positions = False
+
+    def scores(self, s, q, k, q_pos, k_pos, state, rows):
+        gates = state["log_forget"]
+        if 50 < rows.start < 200:  # neither the first block of a pass nor one behind it
+            gates = gates * (torch.arange(gates.shape[1]) >= rows.start - 50)[:, None]
+        return super().scores(s, q, k, q_pos, k_pos, {"log_forget": gates}, rows)
 
 
 class IdleParameter(Alibi):
@@ -205,7 +228,24 @@ class InfiniteSlope(Alibi):
         return -0.1 * (self.power.view(-1, *[1] * distance.ndim) * distance.float().log()).exp()
 
 
+class OneTensor(Rope):
+    """Turns the queries and gives no keys back: of a batch of two, each text would be one of the two."""
+
+    def rotate(self, q, k, ctx):
+        return super().rotate(q, k, ctx)[0]
+
+
+class Demanding(Alibi):
+    """Takes training lengths of 64 or more."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        if shape.train_length < 64:
+            raise ValueError(f"it needs a training length of 64, not {shape.train_length}")
+
+
 BROKEN = (
     LeakingNorm, BiasAfterSoftmax, RestartingKeys, HalfPositions, HalfBias, HalfLayer, KeptTable, MixedRows,
-    IdleParameter, BlindToOrder, MixedLayout, OddOff, SquareTable, Inert, FromTheEnd, SilentEnd, InfiniteSlope,
+    OnePosition, LostGates, IdleParameter, BlindToOrder, MixedLayout, OddOff, SquareTable, Inert, FromTheEnd,
+    SilentEnd, InfiniteSlope,
 )  # fmt: skip
