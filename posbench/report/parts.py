@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbench.records import Row, digest, extension_label
-from posbench.statistics import difference, exp
+from posbench.statistics import exp, paired_error
 
 SHARED = {
     "corpus_hash": "corpus",
@@ -120,7 +120,7 @@ def ratio(line: Line, length: int, base: Line, base_length: int) -> Value | None
     row, other = pairs[0]
     error = None
     if line is base and row is not other and row.arrays_sha256 and other.arrays_sha256:
-        error = difference(row, other).standard_error
+        error = paired_error(row, other)
     return _exp(_mean([_number(row.loss) - _number(other.loss) for row, other in pairs], error))
 
 
@@ -135,7 +135,7 @@ def gain(line: Line, base: Line, length: int) -> Value | None:
         return None
     row, other = pairs[0]
     paired = row.arrays_sha256 and other.arrays_sha256
-    error = difference(row, other).standard_error if paired else None
+    error = paired_error(row, other) if paired else None
     return _mean([_number(other.loss) - _number(row.loss) for row, other in pairs], error)
 
 

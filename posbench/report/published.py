@@ -1,7 +1,7 @@
-"""What Press, Smith & Lewis printed (arXiv 2108.12409v2), read from published.csv.
+"""What papers printed, read from published.csv: Press, Smith & Lewis (arXiv 2108.12409v2) and a few others.
 
-Their perplexities are over the words of WikiText-103: next to ours only their ratios and the shape of the curve can be
-compared, never the values.
+Their perplexities are of other texts, tokens and models: next to ours only their ratios and the shape of the curve can
+be compared, never the values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ SHOWN = {"alibi": ("Table 5", 128), "sinusoidal": ("Table 2", 512), "rope": ("Ta
 
 @dataclass(frozen=True)
 class Printed:
-    """One number of the paper, as a string with the digits it was printed with ("OOM" where it did not fit)."""
+    """One number of a paper, as a string with the digits it was printed with ("OOM" where it did not fit)."""
 
+    paper: str
+    """press, haviv, ...: what the claims of a study call it"""
     table: str
     encoding: str
     train_length: int
@@ -33,6 +35,13 @@ class Printed:
     stride: int | None
     text: str
     source: str
+    """paper, table, address and text"""
+    model: str
+
+    @property
+    def name(self) -> str:
+        """Whose table it is: "Press, Table 5"."""
+        return f"{self.paper.capitalize()}, {self.table}"
 
     @property
     def perplexity(self) -> float | None:
@@ -45,6 +54,7 @@ def printed() -> tuple[Printed, ...]:
     with (Path(__file__).parent / "published.csv").open(encoding="utf-8", newline="") as lines:
         return tuple(
             Printed(
+                line["paper"],
                 line["table"],
                 line["encoding"],
                 int(line["train_length"]),
@@ -53,17 +63,28 @@ def printed() -> tuple[Printed, ...]:
                 int(line["stride"]) if line["stride"] else None,
                 line["perplexity"],
                 line["source"],
+                line["model"],
             )
             for line in csv.DictReader(lines)
         )
 
 
-def find(table: str, encoding: str, train_length: int, length: int) -> Printed:
-    """The number of one cell of the paper. Raises `KeyError` when it printed none."""
+def find(table: str, encoding: str, train_length: int, length: int, paper: str = "press") -> Printed:
+    """The number of one cell of a paper. Raises `KeyError` when it printed none."""
+    wanted = (paper, table, encoding, train_length, length)
     for entry in printed():
-        if (entry.table, entry.encoding, entry.train_length, entry.length) == (table, encoding, train_length, length):
+        if (entry.paper, entry.table, entry.encoding, entry.train_length, entry.length) == wanted:
             return entry
-    raise KeyError(f"{table} of the paper has no {encoding} trained at {train_length} and read at {length}")
+    raise KeyError(f"{table} of the paper has no {encoding} trained at {train_length} and read at {length} ({paper})")
+
+
+def along(table: str, encoding: str, train_length: int, paper: str = "press") -> list[Printed]:
+    """All lengths at which a paper printed one model, shortest first. Raises `KeyError` when it printed none."""
+    wanted = (paper, table, encoding, train_length)
+    found = [entry for entry in printed() if (entry.paper, entry.table, entry.encoding, entry.train_length) == wanted]
+    if not found:
+        raise KeyError(f"{table} of the paper has no {encoding} trained at {train_length} ({paper})")
+    return sorted(found, key=lambda entry: entry.length)
 
 
 def curve(table: str, encoding: str, train_length: int, multiples: Sequence[float]) -> dict[float, Printed]:
@@ -71,11 +92,7 @@ def curve(table: str, encoding: str, train_length: int, multiples: Sequence[floa
 
     Table 2 has no whole multiples of 512 but 512, 1012, 1112, ...: 4 x is read at 2,512 (4.9 x), 32 x at 15,512.
     """
-    entries = [
-        entry
-        for entry in printed()
-        if (entry.table, entry.encoding, entry.train_length) == (table, encoding, train_length)
-    ]
+    entries = along(table, encoding, train_length)
     found: dict[float, Printed] = {}
     for multiple in multiples:
         wanted = multiple * train_length

@@ -36,9 +36,26 @@ def test_a_multiple_with_nothing_printed_within_a_quarter_is_left_out():
 
 
 def test_every_number_names_its_table_and_the_papers_address():
+    papers = {
+        "press": ("Press et al. 2022", "2108.12409v2"),
+        "haviv": ("Haviv et al. 2022", "2203.16634"),
+        "wang": ("Wang et al. 2024", "2404.12224"),
+        "chen": ("Chen et al. 2023", "2306.15595"),
+    }
     for entry in printed():
-        assert entry.source.startswith(f"Press et al. 2022, {entry.table}, https://arxiv.org/abs/2108.12409v2")
-        assert entry.perplexity is None or entry.perplexity > 10
+        name, number = papers[entry.paper]
+        assert entry.source.startswith(f"{name}, {entry.table}, https://arxiv.org/abs/{number} (")
+        assert entry.perplexity is None or entry.perplexity > 6
+        assert entry.model
+
+
+def test_a_cell_is_one_papers():
+    """Three of them have a Table 1 or 2 of their own."""
+    cells = [(e.paper, e.table, e.encoding, e.train_length, e.length) for e in printed()]
+    assert len(set(cells)) == len(cells)
+    assert find("Table 1", "none", 512, 512, paper="haviv").text == "20.97"
+    assert find("Table 1", "rope+pi", 8192, 8192, paper="chen").text == "6.95"
+    assert find("Table 2", "rope + yarn", 2048, 8192, paper="wang").text == "15.0"
 
 
 def test_a_cell_the_paper_did_not_print_is_an_error():

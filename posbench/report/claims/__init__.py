@@ -1,0 +1,40 @@
+"""A claim is data: two measured values, the relation a paper saw between them, and where it printed it.
+
+    name: ALiBi at 2 L is not above its value at L
+    primary: true                   # at most 6 of a study, named before it is run; the others are exploratory
+    left: {encoding: alibi, train_length: 128, at: 2L}      # `at`: a multiple of L, a sum such as L+64, or tokens
+    relation: not-above             # less | not-above | equal
+    right: {at: 1L}                 # what it does not say is as on the left
+    margin: 0.01                    # a share of the right perplexity; of `equal` 0.01 unless said otherwise
+    protocol: nonoverlapping
+    paper: {table: Table 5, left: [alibi, 128, 256], right: [alibi, 128, 128]}   # encoding, trained at, read at;
+                                    # `paper: haviv` and so on where it is not Press et al. (published.csv)
+    nearest: {...}                  # the cells at the training length nearest to this one's, where it is seen elsewhere
+    note: what else a reader should know of it              # optional
+
+A side may name an `extension`, a `protocol` and a `stride` of its own, and `minus`, another reading that is taken off:
+`minus: {protocol: sliding}` makes it the gap between two protocols. In `paper`, `minus` is the table whose same cells
+are taken off.
+
+    relation: fails-by              # fails-by | holds-to: whether a method fails by that length (failure.py)
+    left: {encoding: rope, train_length: 128}
+    right: {at: 2L}
+    paper: {table: Table 2, left: [rope, 512]}              # all lengths that were printed of that model
+
+Every verdict is reached on rows of the same targets. With three seeds or more a claim is *supported*, *contradicted* or
+*undecided*; with fewer *seen* or *not seen*, and no more: another seed or another text may turn it round. What no row
+answers is *not measured*, with what is missing.
+
+    claim.py        the YAML, read and checked
+    comparison.py   a difference over seeds, and how sure it is
+    failure.py      where a method fails, of each method also as a table
+    verdict.py      claims against rows
+    table.py        verdicts for a reader
+"""
+
+from posbench.report.claims.claim import Claim, parse
+from posbench.report.claims.failure import failure_table
+from posbench.report.claims.table import claims_table
+from posbench.report.claims.verdict import Verdict, judge
+
+__all__ = ["Claim", "Verdict", "claims_table", "failure_table", "judge", "parse"]

@@ -1,0 +1,296 @@
+"""The claims of a study's YAML, read and checked; posbench/report/claims/__init__.py says what the keys mean."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from posbench.errors import UserError, unknown
+from posbench.report import published
+from posbench.report.published import Printed
+from posbench.statistics import Estimate
+
+PROTOCOLS = ("nonoverlapping", "sliding", "same-targets")
+"""As posbench/evaluate.py has them, which imports more than whoever reads a table should wait for."""
+
+COMPARISONS = ("less", "not-above", "equal")
+FAILURES = ("fails-by", "holds-to")
+RELATIONS = (*COMPARISONS, *FAILURES)
+KEYS = ("name", "primary", "left", "relation", "right", "margin", "protocol", "paper", "nearest", "note")
+SIDE_KEYS = ("encoding", "train_length", "at", "extension", "protocol", "stride", "minus")
+SOURCE_KEYS = ("paper", "table", "left", "right", "minus")
+
+MOST_PRIMARY = 6
+MARGIN = 0.01
+"""Of `equal`, unless said otherwise: a share of the perplexity."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a claim: an encoding (its label) trained at one length, and how it was read; less, with `minus`,
+    another reading."""
+
+    encoding: str
+    train_length: int
+    length: int
+    protocol: str
+    extension: str | None = None
+    stride: int | None = None
+    minus: Side | None = None
+
+    @property
+    def name(self) -> str:
+        return self.encoding if self.extension is None else f"{self.encoding} + {self.extension}"
+
+    @property
+    def readings(self) -> list[tuple[int, Side]]:
+        """What is added up, each with its sign."""
+        return [(1, self)] if self.minus is None else [(1, self), (-1, self.minus)]
+
+    def __str__(self) -> str:
+        return f"{self.name} trained at {self.train_length:,} and read at {self.length:,}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The cells of a paper in which a claim was seen; with `minus` their differences from those of another table."""
+
+    left: Printed
+    right: Printed
+    minus: tuple[Printed, Printed] | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Nats by which the left is above the right; None where one of them is no number."""
+        numbers = [cell.perplexity for cell in self.cells]
+        if None in numbers:
+            return None
+        left, right, *minus = (math.log(number) for number in numbers if number is not None)
+        return left - right - (minus[0] - minus[1] if minus else 0)
+
+    @property
+    def name(self) -> str:
+        """Whose table it is."""
+        return self.left.name if self.minus is None else f"{self.left.name} - {self.minus[0].table}"
+
+    @property
+    def cells(self) -> tuple[Printed, ...]:
+        return (self.left, self.right, *(self.minus or ()))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """All lengths at which a paper printed one model, in which a claim about a failure was seen."""
+
+    cells: tuple[Printed, ...]
+
+    @property
+    def name(self) -> str:
+        """Whose table it is."""
+        return self.left.name
+
+    @property
+    def left(self) -> Printed:
+        """The value at the training length."""
+        return self.cells[0]
+
+    @property
+    def best(self) -> int:
+        """The length of the lowest perplexity."""
+        return readings({cell.length: cell.perplexity for cell in self.cells})[0]
+
+    @property
+    def back(self) -> int | None:
+        """The first length past the best at which it is above the value at the training length."""
+        return readings({cell.length: cell.perplexity for cell in self.cells})[1]
+
+
+def readings(perplexity: Mapping[int, float | None]) -> tuple[int, int | None]:
+    """Of perplexities by length, the training length first: where it is lowest, and from where on it is above that at
+    the training length (None: nowhere).
+
+    >>> readings({512: 20.0, 612: 19.0, 712: 20.1, 812: None})
+    (612, 712)
+    """
+    known = {length: value for length, value in perplexity.items() if value is not None}
+    at_home = known[min(known)]
+    best = min(known, key=lambda length: (known[length], length))
+    return best, next((length for length in sorted(known) if length > best and known[length] > at_home), None)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`relation` between the losses of `left` and `right`, or the length by which `left` fails."""
+
+    name: str
+    left: Side
+    relation: str
+    right: Side
+    margin: float
+    protocol: str
+    paper: Source | Curve
+    """where it was seen"""
+    nearest: Source | Curve
+    """what that paper, or another, has at the training length nearest to this one's"""
+    primary: bool = False
+    note: str | None = None
+
+    @property
+    def border(self) -> float:
+        """The margin in nats a token."""
+        return math.log1p(self.margin)
+
+    @property
+    def about_failure(self) -> bool:
+        return self.relation in FAILURES
+
+    @property
+    def contradicted_by(self) -> str:
+        """The value that would contradict it, as a ratio of perplexities or a length."""
+        above = 1 + self.margin
+        if self.about_failure:
+            how = "a failure" if not self.margin else f"more than {self.margin:.0%} above L"
+            where = f"by {self.right.length:,}"
+            return f"no failure {where}" if self.relation == "fails-by" else f"{how} {where}"
+        if self.relation == "equal":
+            return f"< {1 / above:.3f} or > {above:.3f}"
+        return f"> {1.0 if self.relation == 'less' else above:.3f}"
+
+    def holds(self, difference: float) -> bool:
+        """Whether a difference in nats, left less right, is what a comparison says."""
+        if self.relation == "less":
+            return difference < 0
+        if self.relation == "not-above":
+            return difference <= self.border
+        return abs(difference) <= self.border
+
+    def p_values(self, difference: Estimate) -> tuple[float, float]:
+        """Of a comparison: p-values against its not being so, and against its being so."""
+        if self.relation == "equal":
+            return difference.within(self.border), difference.outside(self.border)
+        border = 0.0 if self.relation == "less" else self.border
+        return difference.below(border), difference.above(border)
+
+
+def parse(entries: Iterable[Mapping[str, Any]]) -> list[Claim]:
+    """The claims of a study's YAML. Raises `UserError` for anything it cannot hold against rows, and for too many that
+    are primary."""
+    found = [_claim(entry) for entry in entries]
+    primary = sum(claim.primary for claim in found)
+    if primary > MOST_PRIMARY:
+        raise UserError(
+            f"{primary} claims are primary, and at most {MOST_PRIMARY} can be.",
+            "Name those that the study is for; the others are exploratory.",
+        )
+    return found
+
+
+def _claim(entry: Mapping[str, Any]) -> Claim:
+    _known("key of a claim", entry, KEYS)
+    try:
+        relation, protocol = entry["relation"], entry["protocol"]
+        for kind, word, choices in (("relation", relation, RELATIONS), ("protocol", protocol, PROTOCOLS)):
+            if word not in choices:
+                raise unknown(kind, str(word), choices)
+        failure = relation in FAILURES
+        left = _side({"at": "1L"} | entry["left"] if failure else entry["left"], {"protocol": protocol})
+        right = _side(entry["right"], _inherited(left))
+        if failure and (set(entry["right"]) != {"at"} or left.minus or right.length <= left.train_length):
+            raise ValueError("the right of a failure is no length past L alone, such as {at: 2L}")
+        if not isinstance(primary := entry.get("primary", False), bool):
+            raise ValueError(f"'primary' is {primary}, neither true nor false")
+        paper = _source(entry["paper"], failure)
+        margin = float(entry.get("margin", MARGIN if relation == "equal" else 0.0))
+        if not 0 <= margin < 1 or (margin == 0 and relation == "equal"):
+            raise ValueError(f"'margin' is {margin}, no share of the perplexity such as 0.01")
+        return Claim(
+            name=entry["name"],
+            left=left,
+            relation=relation,
+            right=right,
+            margin=margin,
+            protocol=protocol,
+            paper=paper,
+            nearest=_source(entry["nearest"], failure) if "nearest" in entry else paper,
+            primary=primary,
+            note=entry.get("note"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        said = error.args[0] if isinstance(error, KeyError) else error
+        raise UserError(
+            f"The claim {entry.get('name')!r} cannot be read: {said}.", "See posbench/report/claims/__init__.py."
+        ) from error
+
+
+def _known(kind: str, entries: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    for key in entries:
+        if key not in allowed:
+            raise unknown(kind, str(key), allowed)
+
+
+def _inherited(side: Side) -> dict[str, Any]:
+    """What another side takes over where it says nothing else."""
+    return {"encoding": side.encoding, "train_length": side.train_length, "protocol": side.protocol}
+
+
+def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
+    """
+    >>> _side({"encoding": "alibi", "train_length": 128, "at": "2L"}, {"protocol": "sliding"}).length
+    256
+    """
+    _known("key of a side", entry, SIDE_KEYS)
+    own = {**inherited, **entry}
+    train_length = int(own["train_length"])
+    side = Side(
+        encoding=own["encoding"],
+        train_length=train_length,
+        length=_length(str(own["at"]), train_length),
+        protocol=own["protocol"],
+        extension=own.get("extension"),
+        stride=own.get("stride"),
+    )
+    if side.protocol not in PROTOCOLS:
+        raise unknown("protocol", str(side.protocol), PROTOCOLS)
+    if "minus" not in entry:
+        return side
+    same = _inherited(side) | {"at": side.length, "extension": side.extension, "stride": side.stride}
+    return replace(side, minus=_side(entry["minus"], same))
+
+
+def _length(at: str, train_length: int) -> int:
+    """
+    >>> [_length(at, 128) for at in ("2L", "L+64", "200")]
+    [256, 192, 200]
+    """
+    found = re.fullmatch(r"(\d+)L|L\+(\d+)|(\d+)", at)
+    if not found:
+        raise ValueError(f"'at' is {at}, neither a multiple such as 2L or L+64 nor a number of tokens")
+    multiple, more, tokens = found.groups()
+    return int(multiple) * train_length if multiple else train_length + int(more) if more else int(tokens)
+
+
+def _source(entry: Mapping[str, Any], failure: bool) -> Source | Curve:
+    _known("key of a source", entry, SOURCE_KEYS)
+    paper, table = str(entry.get("paper", "press")), str(entry["table"])
+    if failure:
+        encoding, train_length = entry["left"]
+        return Curve(tuple(published.along(table, encoding, train_length, paper)))
+
+    def find(table: str) -> tuple[Printed, Printed]:
+        (encoding, train_length, length), (other, other_train_length, other_length) = entry["left"], entry["right"]
+        return (
+            published.find(table, encoding, train_length, length, paper),
+            published.find(table, other, other_train_length, other_length, paper),
+        )
+
+    return Source(*find(table), minus=find(str(entry["minus"])) if "minus" in entry else None)
+
+
+def sources(claim: Claim) -> Iterator[Source | Curve]:
+    """Where it was seen, and what stands nearest to it, if that is another cell."""
+    yield claim.paper
+    if claim.nearest != claim.paper:
+        yield claim.nearest

@@ -1,0 +1,191 @@
+"""Where a method fails: the first length past L at which it loses more than at L, on the same targets.
+
+Read are L + 8, 16, 32, 64, 128 and 2 L, 4 L, ...; as so many lengths are looked at, each interval is wider than one
+alone would be (Bonferroni: 95 % for all of them together).
+
+Press et al. read failure off nonoverlapping windows in two ways: where perplexity is lowest, and where it is back above
+the value at L. Both come later, as longer windows lower the mean for any model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from posbench.records import Row
+from posbench.report.claims.claim import Curve, readings
+from posbench.report.claims.comparison import Comparison, compare
+from posbench.report.parts import Line, Part, parts
+from posbench.report.published import SHOWN, along
+from posbench.report.tables import Cell, Column, Section, Table, cell
+
+STEPS = (8, 16, 32, 64, 128)
+
+
+def candidates(train_length: int, longest: int) -> list[int]:
+    """The lengths that are looked at, up to `longest`.
+
+    >>> candidates(64, 256)
+    [72, 80, 96, 128, 192, 256]
+    """
+    found = {train_length + step for step in STEPS}
+    multiple = 2 * train_length
+    while multiple <= longest:
+        found.add(multiple)
+        multiple *= 2
+    return sorted(length for length in found if length <= longest)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Loss at each length less loss at the training length."""
+
+    train_length: int
+    by_length: dict[int, Comparison]
+
+    @property
+    def level(self) -> float:
+        """Of the interval of one length: all cover their truth together in 95 %."""
+        return 1 - 0.05 / len(self.by_length)
+
+    def at(self, margin: float = 0.0) -> int | None:
+        """The first length whose interval lies above a margin, in nats; None: none does."""
+        for length, found in self.by_length.items():
+            estimate = found.deciding
+            low = found.mean if estimate is None else estimate.interval(self.level)[0]
+            if low > margin:
+                return length
+        return None
+
+    def p_values(self, margin: float = 0.0) -> tuple[float, float]:
+        """p-values against no failure at any of these lengths, and against one at some of them.
+
+        The first is the smallest of all lengths, times their number; the second the largest, as each length must be
+        shown to be within the margin.
+        """
+        estimates = [found.deciding for found in self.by_length.values()]
+        known = [estimate for estimate in estimates if estimate is not None]
+        assert len(known) == len(estimates), "of three seeds or more each has an estimate"
+        fails = min(1.0, len(known) * min(estimate.above(margin) for estimate in known))
+        return fails, max(estimate.below(margin) for estimate in known)
+
+
+def failure(line: Line, lengths: Iterable[int]) -> Failure | None:
+    """Of a line that was read at its training length and at all of `lengths`; None when one has no seed for it."""
+    train_length = line.train_length
+    assert train_length is not None
+    home = {row.seed: row for row in line.measured(train_length)}
+    found: dict[int, Comparison] = {}
+    for length in lengths:
+        there = {row.seed: row for row in line.measured(length)}
+        seeds = {seed: [(1, there[seed]), (-1, home[seed])] for seed in home if seed in there}
+        if not seeds:
+            return None
+        found[length] = compare(seeds)
+    return Failure(train_length, found) if found else None
+
+
+def failure_table(rows: Iterable[Row]) -> Table | None:
+    """Where each line fails on the same targets, beside the two readings of nonoverlapping windows, ours and the
+    paper's; None without rows of same-targets at and past a training length."""
+    found = parts(rows)
+    flat = [line for part in found if part.shared["protocol"] == "nonoverlapping" for line in part.lines]
+    records = [
+        record
+        for part in found
+        if part.shared["protocol"] == "same-targets"
+        for line in part.lines
+        if (record := _record(part, line, flat)) is not None
+    ]
+    if not records:
+        return None
+    columns = [
+        Column("encoding", "encoding", right=False),
+        Column("train_length", "L"),
+        Column("seeds", "seeds"),
+        Column("fails_at", "fails at"),
+        Column("best", "best at"),
+        Column("back", "above L from"),
+        Column("paper_best", "paper: best at"),
+        Column("paper_back", "above L from"),
+        Column("paper", "paper", right=False),
+    ]
+    return Table(
+        "Where each fails",
+        columns,
+        [Section("", [_cells(record) for record in records])],
+        [
+            "fails at: the first length read whose loss on the same targets is above that at L, interval above 0 (95 % "
+            "for all lengths together; of fewer than three seeds the text's alone, for these checkpoints). In tokens, "
+            "and in multiples of L.",
+            "best at, above L from: nonoverlapping windows as in the paper, where longer ones lower the mean for any "
+            "model: of the lengths read the one with the lowest perplexity, and the first past it that is above the "
+            "value at L.",
+        ],
+        records,
+    )
+
+
+def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, object] | None:
+    train_length = line.train_length
+    assert train_length is not None
+    read = [length for length in candidates(train_length, part.lengths[-1]) if line.measured(length)]
+    found = failure(line, read) if read and line.measured(train_length) else None
+    if found is None:
+        return None
+    like = (line.one.run_hash, line.one.extension, line.one.step)
+    ours = next((one for one in flat if (one.one.run_hash, one.one.extension, one.one.step) == like), None)
+    best, back = _readings(ours, train_length)
+    record: dict[str, object] = {
+        "encoding": line.name,
+        "train_length": train_length,
+        "seeds": found.by_length[read[0]].seeds,
+        "fails_at": found.at(),
+        "longest": read[-1],
+        "lengths": read,
+        "best": best,
+        "back": back,
+        "paper_best": None,
+        "paper_back": None,
+        "paper_train_length": None,
+        "paper": None,
+    }
+    if line.name in SHOWN:
+        table, length = SHOWN[line.name]
+        curve = Curve(tuple(along(table, line.name, length)))
+        record |= {"paper_best": curve.best, "paper_back": curve.back, "paper_train_length": length}
+        record["paper"] = f"{table}, L = {length:,}, to {curve.cells[-1].length:,}"
+    return record
+
+
+def _readings(line: Line | None, train_length: int) -> tuple[int | None, int | None]:
+    """Both readings of a nonoverlapping line that was read at its training length and further."""
+    if line is None or not line.measured(train_length):
+        return None, None
+    known = {length: line.perplexity(length) for length in sorted(line.rows) if length >= train_length}
+    return readings({length: None if value is None else value.value for length, value in known.items()})
+
+
+def _cells(record: Mapping[str, object]) -> list[Cell]:
+    home, away = record["train_length"], record["paper_train_length"]
+    none = f"not to {record['longest']:,}"
+    return [
+        cell(record["encoding"]),
+        cell(home),
+        cell(record["seeds"]),
+        _times(record["fails_at"], home, none),
+        _times(record["best"], home, "-"),
+        _times(record["back"], home, "-" if record["best"] is None else "not"),
+        _times(record["paper_best"], away, "-"),
+        _times(record["paper_back"], away, "-" if record["paper"] is None else "not"),
+        cell(record["paper"], str(record["paper"] or "")),
+    ]
+
+
+def _times(length: object, train_length: object, none: str) -> Cell:
+    """Such as "160 (1.25 x)"."""
+    if length is None:
+        return Cell(None, none)
+    assert isinstance(length, int)
+    assert isinstance(train_length, int)
+    return Cell(length, f"{length:,} ({length / train_length:.3g} x)")

@@ -1,0 +1,236 @@
+"""Claims as a table: a section each, with the numbers of these runs, the paper's, and what would contradict it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from posbench.report.claims.claim import Claim, Curve, Side, Source, sources
+from posbench.report.claims.failure import Failure
+from posbench.report.claims.verdict import Verdict
+from posbench.report.lengths import perplexity_text, ratio_text
+from posbench.report.parts import Value
+from posbench.report.published import Printed
+from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
+from posbench.statistics import exp
+
+COLUMNS = [
+    Column("from", "from", right=False),
+    Column("left_side", "trained > read", right=False),
+    Column("left", "perplexity"),
+    Column("right_side", "trained > read", right=False),
+    Column("right", "perplexity"),
+    Column("ratio", "ratio"),
+    Column("interval", "95 %"),
+]
+
+
+def claims_table(verdicts: Sequence[Verdict]) -> Table:
+    """A section a claim, the primary ones first."""
+    ordered = sorted(verdicts, key=lambda verdict: not verdict.claim.primary)
+    sections = [Section(_heading(verdict), _rows(verdict)) for verdict in ordered]
+    return Table(
+        "Statements of papers, held against these runs",
+        COLUMNS,
+        sections,
+        _notes(verdicts),
+        [_record(verdict) for verdict in ordered],
+        repeat_head=False,
+    )
+
+
+def _notes(verdicts: Sequence[Verdict]) -> list[str]:
+    texts = {verdict.text for verdict in verdicts}
+    notes = []
+    if texts & {"seen", "not seen"}:
+        notes.append(
+            "seen: the values of these runs stand in that relation, within the margin of the statement. One seed, or "
+            "two, one text and another model than the paper's: that neither supports nor contradicts it. There is an "
+            "interval only where both values are of one checkpoint, and it is the text's."
+        )
+    if texts & {"supported", "contradicted", "undecided"}:
+        notes.append(
+            "supported, contradicted: shown at 5 % for other seeds and other text like this, by Student's t over the "
+            "seeds' paired differences, widened by what the text leaves open; equal: two one-sided tests. undecided: "
+            "neither. The interval is that of the ratio for both."
+        )
+        if any(verdict.corrected is not None for verdict in verdicts):
+            notes.append(
+                "primary: named before the study was run, and corrected for their number (Holm). The others are "
+                "exploratory: of twenty that are false, one is supported by chance."
+            )
+    if any(verdict.claim.about_failure for verdict in verdicts):
+        notes.append(
+            "A method fails at the first of L + 8, 16, 32, 64, 128 and 2 L, 4 L, ... whose loss on the same targets is "
+            "above that at L, the interval above 0 (95 % for all these lengths together). The paper's two readings are "
+            "of nonoverlapping windows unless its table says otherwise."
+        )
+    cells = [cell for verdict in verdicts for source in sources(verdict.claim) for cell in source.cells]
+    return notes + list(dict.fromkeys(f"{cell.source}; {cell.model}." for cell in cells))
+
+
+def _heading(verdict: Verdict) -> str:
+    claim = verdict.claim
+    margin = f", within {claim.margin:.0%}" if claim.margin else ""
+    how = " - ".join(dict.fromkeys(side.protocol for _, side in claim.left.readings))
+    primary = ", primary" if claim.primary else ""
+    asides = [text for text in (_evidence(verdict), verdict.reason, claim.note) if text]
+    return f"{verdict.text}: {claim.name} ({how}{margin}{primary}){''.join(f'; {text}' for text in asides)}"
+
+
+def _evidence(verdict: Verdict) -> str | None:
+    if verdict.p is None:
+        return None
+    p = verdict.p if verdict.corrected is None else verdict.corrected
+    said = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    return f"{verdict.seeds} seeds, {said}{'' if verdict.corrected is None else ' after correction'}"
+
+
+def _rows(verdict: Verdict) -> list[list[Cell]]:
+    claim = verdict.claim
+    rows = [_ours(verdict)]
+    for source in sources(claim):
+        name = source.name if source is claim.paper else f"{source.name}, nearest L"
+        rows.append([cell(name), *(_curve(source) if isinstance(source, Curve) else _cells(source)), EMPTY])
+    against = cell(claim.contradicted_by)
+    if claim.about_failure:
+        return [*rows, [cell("contradicted by"), EMPTY, against, EMPTY, EMPTY, EMPTY, EMPTY]]
+    return [*rows, [cell("contradicted by"), EMPTY, EMPTY, EMPTY, EMPTY, against, EMPTY]]
+
+
+def _ours(verdict: Verdict) -> list[Cell]:
+    claim = verdict.claim
+    head, ratio, interval = cell("these runs"), _ratio(verdict), _interval(verdict)
+    if claim.about_failure:
+        bound = _length_text(claim.right.length, claim.right.train_length)
+        side = cell(f"{claim.left.name} {claim.left.train_length:,}")
+        return [head, side, _fails(verdict.failure, claim), cell("by"), cell(bound), ratio, interval]
+    sides = [cell(_side_text(side)) for side in (claim.left, claim.right)]
+    return [head, sides[0], _shown(verdict.left, claim), sides[1], _shown(verdict.right, claim), ratio, interval]
+
+
+def _side_text(side: Side) -> str:
+    return f"{side.name} {side.train_length:,} > {side.length:,}"
+
+
+def _printed_text(printed: Printed) -> str:
+    return f"{printed.encoding} {printed.train_length:,} > {printed.length:,}"
+
+
+def _length_text(length: int, train_length: int) -> str:
+    return f"{length:,} ({length / train_length:.3g} x)"
+
+
+def _fails(failure: Failure | None, claim: Claim) -> Cell:
+    if failure is None:
+        return EMPTY
+    at = failure.at(claim.border)
+    none = f"not by {max(failure.by_length):,}"
+    return Cell(at, none if at is None else f"fails at {_length_text(at, failure.train_length)}")
+
+
+def _shown(value: Value | None, claim: Claim) -> Cell:
+    if value is None:
+        return EMPTY
+    text = perplexity_text if claim.left.minus is None else ratio_text
+    return Cell(value.value, text(value.value, value.error))
+
+
+def _ratio(verdict: Verdict) -> Cell:
+    value = verdict.ratio
+    return EMPTY if value is None else Cell(value.value, ratio_text(value.value))
+
+
+def _interval(verdict: Verdict) -> Cell:
+    if verdict.interval is None:
+        return EMPTY
+    low, high = verdict.interval
+    return Cell([low, high], f"{ratio_text(low)} to {ratio_text(high)}")
+
+
+def _cells(source: Source) -> list[Cell]:
+    numbers = [source.left, source.right]
+    shown = [Cell(entry.perplexity, entry.text) for entry in numbers]
+    if source.minus is not None:
+        ratios = [
+            None if a.perplexity is None or b.perplexity is None else a.perplexity / b.perplexity
+            for a, b in zip(numbers, source.minus, strict=True)
+        ]
+        shown = [EMPTY if ratio is None else Cell(ratio, ratio_text(ratio)) for ratio in ratios]
+    ratio = None if source.difference is None else exp(source.difference)
+    last = EMPTY if ratio is None else Cell(ratio, ratio_text(ratio))
+    return [cell(_printed_text(source.left)), shown[0], cell(_printed_text(source.right)), shown[1], last]
+
+
+def _curve(curve: Curve) -> list[Cell]:
+    home = curve.left.train_length
+    longest = curve.cells[-1].length
+    back = f"not by {longest:,}" if curve.back is None else _length_text(curve.back, home)
+    side = cell(f"{curve.left.encoding} {home:,}")
+    best = Cell(curve.best, f"best at {_length_text(curve.best, home)}")
+    return [side, best, cell("above L from"), Cell(curve.back, back), EMPTY]
+
+
+def _record(verdict: Verdict) -> dict[str, Any]:
+    claim, comparison, failure = verdict.claim, verdict.comparison, verdict.failure
+    deciding = None if comparison is None else comparison.deciding
+    over_seeds = None if comparison is None else comparison.over_seeds
+    text = None if comparison is None else comparison.text
+    low, high = (None, None) if verdict.interval is None else verdict.interval
+    seeds_low, seeds_high = (None, None) if over_seeds is None else over_seeds.interval()
+    text_low, text_high = (None, None) if text is None else text.interval()
+    return {
+        "claim": claim.name,
+        "primary": claim.primary,
+        "verdict": verdict.text,
+        "reason": verdict.reason,
+        "left": str(claim.left),
+        "left_minus": claim.left.minus and claim.left.minus.protocol,
+        "relation": claim.relation,
+        "right": f"{claim.right.length:,} tokens" if claim.about_failure else str(claim.right),
+        "margin": claim.margin,
+        "contradicted_by": claim.contradicted_by,
+        "protocol": claim.protocol,
+        "left_value": verdict.left and verdict.left.value,
+        "right_value": verdict.right and verdict.right.value,
+        "ratio": verdict.ratio and verdict.ratio.value,
+        "ratio_low": low,
+        "ratio_high": high,
+        "nats": comparison and comparison.mean,
+        "nats_error": deciding and deciding.error,
+        "nats_df": deciding and deciding.df,
+        "nats_low_over_seeds": seeds_low,
+        "nats_high_over_seeds": seeds_high,
+        "nats_low_over_text": text_low,
+        "nats_high_over_text": text_high,
+        "fails_at": None if failure is None else failure.at(claim.border),
+        "lengths": None if failure is None else list(failure.by_length),
+        "seeds": verdict.seeds,
+        "p": verdict.p,
+        "p_corrected": verdict.corrected,
+        **_source_record("paper", claim.paper),
+        **_source_record("nearest", claim.nearest),
+        "note": claim.note,
+    }
+
+
+def _source_record(name: str, source: Source | Curve) -> dict[str, Any]:
+    left = source.left
+    found: dict[str, Any] = {f"{name}_source": left.source, f"{name}_model": left.model}
+    if isinstance(source, Curve):
+        return found | {
+            f"{name}_left": f"{left.encoding} trained at {left.train_length:,}",
+            f"{name}_best": source.best,
+            f"{name}_above": source.back,
+        }
+    sides = {"left": left, "right": source.right}
+    found |= {
+        f"{name}_{side}": f"{entry.encoding} trained at {entry.train_length:,} and read at {entry.length:,}"
+        for side, entry in sides.items()
+    }
+    found |= {f"{name}_{side}_perplexity": entry.perplexity for side, entry in sides.items()}
+    minus = source.minus
+    return found | {
+        f"{name}_minus": minus and minus[0].source,
+        f"{name}_ratio": None if source.difference is None else exp(source.difference),
+    }

@@ -1,0 +1,215 @@
+"""Claims held against rows: supported, contradicted, undecided; of fewer than three seeds seen or not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from posbench.records import Row, extension_label
+from posbench.report.claims.claim import Claim, Side
+from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison, Terms, compare
+from posbench.report.claims.failure import Failure, candidates, failure
+from posbench.report.parts import Line, Part, Value, parts
+from posbench.statistics import exp, holm
+
+LEVEL = 0.05
+
+TEXT = ("corpus_hash", "tokenizer_hash", "split", "targets_digest")
+"""What rows of one claim have in common: all is of the same targets."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim held against rows, or the reason why it cannot be."""
+
+    claim: Claim
+    left: Value | None = None
+    """its perplexity; of a claim with `minus`, the ratio of the two"""
+    right: Value | None = None
+    comparison: Comparison | None = None
+    """left less right, in nats a token"""
+    failure: Failure | None = None
+    """of a claim about one"""
+    holds: bool | None = None
+    """whether the numbers are what the claim says: of three seeds or more their mean, of fewer each of them"""
+    p: float | None = None
+    """of what the numbers say, the claim or its contrary; None for fewer than three seeds"""
+    corrected: float | None = None
+    """the same after Holm's correction, of a primary claim"""
+    reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """supported | contradicted | undecided | seen | not seen | not measured"""
+        if self.holds is None:
+            return "not measured"
+        p = self.p if self.corrected is None else self.corrected
+        if p is None:
+            return "seen" if self.holds else "not seen"
+        if p > LEVEL:
+            return "undecided"
+        return "supported" if self.holds else "contradicted"
+
+    @property
+    def seeds(self) -> int | None:
+        if self.failure is not None:
+            return min(found.seeds for found in self.failure.by_length.values())
+        return None if self.comparison is None else self.comparison.seeds
+
+    @property
+    def ratio(self) -> Value | None:
+        """Perplexity of the left over that of the right; its error is that of what decides."""
+        if self.comparison is None:
+            return None
+        value, deciding = exp(self.comparison.mean), self.comparison.deciding
+        error = None if deciding is None or value == float("inf") else value * deciding.error
+        return Value(value, error, self.comparison.seeds)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 %, of the ratio."""
+        if self.comparison is None or self.comparison.interval is None:
+            return None
+        low, high = self.comparison.interval
+        return exp(low), exp(high)
+
+
+def judge(claims: Iterable[Claim], rows: Iterable[Row]) -> list[Verdict]:
+    """Each claim held against the rows, in the order of the claims. All rows of a claim are of the same targets.
+
+    Primary claims are corrected for their number, those that were not measured among them.
+    """
+    texts: dict[tuple[object, ...], list[Part]] = {}
+    for part in parts(rows):
+        texts.setdefault(tuple(part.shared[key] for key in TEXT), []).append(part)
+    verdicts = [_judge(claim, list(texts.values())) for claim in claims]
+    family = [number for number, verdict in enumerate(verdicts) if verdict.claim.primary]
+    corrected = holm([1.0 if (p := verdicts[number].p) is None else p for number in family])
+    for number, value in zip(family, corrected, strict=True):
+        if verdicts[number].p is not None:
+            verdicts[number] = replace(verdicts[number], corrected=value)
+    return verdicts
+
+
+def _judge(claim: Claim, texts: Sequence[Sequence[Part]]) -> Verdict:
+    """On the first text on which it can be judged; else what is missing where least is."""
+    on = _failure_on if claim.about_failure else _comparison_on
+    best: tuple[int, Verdict] | None = None
+    for text in texts:
+        missing, verdict = on(claim, text)
+        if best is None or missing < best[0]:
+            best = missing, verdict
+    protocols = dict.fromkeys(side.protocol for side in _sides(claim))
+    read = {part.shared["protocol"] for text in texts for part in text}
+    absent = [protocol for protocol in protocols if protocol not in read]
+    if best is None or absent:
+        return Verdict(claim, reason=f"nothing was read with {' and '.join(absent or protocols)}")
+    return best[1]
+
+
+def _sides(claim: Claim) -> list[Side]:
+    return [reading for side in (claim.left, claim.right) for _, reading in side.readings]
+
+
+def _comparison_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
+    """How many sides are missing on a text, and the verdict there."""
+    found = {id(side): _find(side, text) for side in _sides(claim)}
+    left, right = (_value(side, found) for side in (claim.left, claim.right))
+    reasons = [one for one in found.values() if isinstance(one, str)]
+    if reasons:
+        return len(reasons), Verdict(claim, left, right, reason="; ".join(dict.fromkeys(reasons)))
+    terms = _terms(claim, {key: line for key, line in found.items() if isinstance(line, Line)})
+    if not terms:
+        return 0, Verdict(claim, left, right, reason="the two have no seed in common")
+    comparison = compare(terms)
+    holds = claim.holds(comparison.mean)
+    if comparison.seeds < FEWEST_SEEDS:
+        return 0, Verdict(claim, left, right, comparison, holds=all(map(claim.holds, comparison.values)))
+    assert comparison.deciding is not None
+    so, not_so = claim.p_values(comparison.deciding)
+    return 0, Verdict(claim, left, right, comparison, holds=holds, p=so if holds else not_so)
+
+
+def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
+    side, home = claim.left, claim.left.train_length
+    lengths = candidates(home, claim.right.length)
+    found = _find(side, text)
+    if isinstance(found, str):
+        return len(lengths) + 1, Verdict(claim, reason=found)
+    missing = [length for length in lengths if not found.measured(length)]
+    if missing:
+        reasons = [_why(replace(side, length=length), [found]) for length in missing]
+        if all(length not in found.rows for length in missing):
+            reasons = [f"{side.name} trained at {home:,} was not read at {', '.join(f'{n:,}' for n in missing)}"]
+        return len(missing), Verdict(claim, reason="; ".join(reasons))
+    measured = failure(found, lengths)
+    if measured is None:
+        return 0, Verdict(claim, reason="the two have no seed in common")
+    at = measured.at(claim.border)
+    comparison = measured.by_length[at or lengths[-1]]
+    values = found.perplexity(at or lengths[-1]), found.perplexity(home)
+    fails = at is not None
+    verdict = Verdict(claim, *values, comparison, measured, holds=fails == (claim.relation == "fails-by"))
+    if verdict.seeds is None or verdict.seeds < FEWEST_SEEDS:
+        return 0, verdict
+    p_fails, p_lasts = measured.p_values(claim.border)
+    fails = p_fails < p_lasts
+    return 0, replace(verdict, holds=fails == (claim.relation == "fails-by"), p=min(p_fails, p_lasts))
+
+
+def _find(side: Side, text: Sequence[Part]) -> Line | str:
+    """The line of a reading that was measured, or why there is none."""
+    of_protocol = [part for part in text if part.shared["protocol"] == side.protocol]
+    if side.protocol == "sliding":
+        strides = {id(part): part.shared["stride"] for part in of_protocol}
+        if side.stride is not None:
+            of_protocol = [part for part in of_protocol if strides[id(part)] == side.stride]
+        # The smallest stride first: it is nearest to what papers mean. Half of each length is no number.
+        of_protocol.sort(key=lambda part: (isinstance(strides[id(part)], str), str(strides[id(part)]).zfill(9)))
+    reason = None
+    for part in of_protocol:
+        lines = [line for line in part.lines if _is(line, side)]
+        if len(lines) == 1 and lines[0].measured(side.length):
+            return lines[0]
+        reason = reason or _why(side, lines)
+    return reason or _why(side, [])
+
+
+def _is(line: Line, side: Side) -> bool:
+    row = line.one
+    extension = None if row.extension is None else extension_label(row)
+    return (row.encoding, row.train_length, extension) == (side.encoding, side.train_length, side.extension)
+
+
+def _why(side: Side, lines: Sequence[Line]) -> str:
+    if len(lines) > 1:
+        labels = "; ".join(line.label for line in lines)
+        return f"which {side.name} trained at {side.train_length:,} is meant: {labels}?"
+    rows = lines[0].rows.get(side.length) if lines else None
+    return f"{side}: {rows[0].reason}" if rows else f"there is no row of {side} on the same targets"
+
+
+def _value(side: Side, found: dict[int, Line | str]) -> Value | None:
+    lines = [found[id(reading)] for _, reading in side.readings]
+    if any(isinstance(line, str) for line in lines):
+        return None
+    values = [
+        line.perplexity(reading.length)
+        for line, (_, reading) in zip(lines, side.readings, strict=True)
+        if isinstance(line, Line)
+    ]
+    if len(values) == 1 or None in values:
+        return values[0]
+    first, second = (value for value in values if value is not None)
+    return Value(first.value / second.value, None, min(first.seeds, second.seeds))
+
+
+def _terms(claim: Claim, lines: dict[int, Line]) -> dict[int | None, Terms]:
+    """By seed all rows of both sides with their signs; only seeds that every one of them has."""
+    signed = [
+        (side_sign * sign, {row.seed: row for row in lines[id(reading)].measured(reading.length)})
+        for side_sign, side in ((1, claim.left), (-1, claim.right))
+        for sign, reading in side.readings
+    ]
+    common = [seed for seed in signed[0][1] if all(seed in rows for _, rows in signed)]
+    return {seed: [(sign, rows[seed]) for sign, rows in signed] for seed in common}

@@ -1,0 +1,96 @@
+"""How many seeds and targets each claim of a study needs, from what a pilot's rows vary by."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from posbench.report.claims import Verdict
+from posbench.report.tables import Cell, Column, Section, Table, cell
+from posbench.statistics.planning import MOST, POWER, Need, Pilot, need
+
+COLUMNS = [
+    Column("claim", "claim", right=False),
+    Column("effect", "effect"),
+    Column("pilot_seeds", "pilot seeds"),
+    Column("deviation", "over seeds"),
+    Column("text_error", "over text"),
+    Column("seeds", "seeds"),
+    Column("pilot_targets", "targets read"),
+    Column("targets", "targets"),
+]
+
+
+def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
+    """What each claim needs to be supported four times in five, if it is true by `effect`, a share of the perplexity;
+    of a claim with a margin that, where the truth is no difference at all."""
+    records = [_record(verdict, effect) for verdict in verdicts]
+    return Table(
+        "Seeds and targets that the claims need",
+        COLUMNS,
+        [Section("", [_cells(record) for record in records])],
+        [
+            f"Seeds with which a claim that is true by its effect is supported {POWER:.0%} of the time, each alone; a "
+            "primary one needs more, as it is corrected for the others.",
+            "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token; of two or "
+            "three seeds it is itself known to a factor of two or so. over text: their standard error for other text "
+            "like this. targets: as many as leave the seeds half of the room there is.",
+        ],
+        records,
+    )
+
+
+def _record(verdict: Verdict, effect: float) -> dict[str, Any]:
+    claim, comparison = verdict.claim, verdict.comparison
+    record: dict[str, Any] = {
+        "claim": claim.name,
+        "primary": claim.primary,
+        "relation": claim.relation,
+        "effect": claim.margin or effect,
+        "pilot_seeds": 0 if comparison is None else comparison.seeds,
+        "deviation": None,
+        "text_error": None,
+        "seeds": None,
+        "pilot_targets": None,
+        "targets": None,
+        "power": None,
+        "reason": verdict.reason,
+    }
+    if comparison is None or comparison.blocks is None or comparison.text is None:
+        return record
+    pilot_targets = int(comparison.blocks.count.sum())
+    record |= {"text_error": comparison.text.error, "pilot_targets": pilot_targets}
+    if comparison.seeds < 2:
+        return record | {"reason": "one seed tells nothing of how seeds differ"}
+    pilot = Pilot(statistics.stdev(comparison.values), comparison.text.error, pilot_targets)
+    found: Need = need(pilot, math.log1p(record["effect"]), equal=claim.relation == "equal")
+    return record | {
+        "deviation": pilot.deviation,
+        "seeds": found.seeds,
+        "targets": found.targets,
+        "power": found.power,
+        "reason": None if found.seeds else f"more than {MOST:,} seeds",
+    }
+
+
+def _cells(record: dict[str, Any]) -> list[Cell]:
+    numbers = {name: record[name] for name in ("deviation", "text_error")}
+    shown = {name: Cell(value, "-" if value is None else f"{value:.4f}") for name, value in numbers.items()}
+    return [
+        cell(record["claim"]),
+        Cell(record["effect"], f"{record['effect']:.1%}"),
+        cell(record["pilot_seeds"]),
+        shown["deviation"],
+        shown["text_error"],
+        Cell(record["seeds"], f"{record['seeds']:,}" if record["seeds"] else _why(record)),
+        cell(record["pilot_targets"]),
+        cell(record["targets"]),
+    ]
+
+
+def _why(record: dict[str, Any]) -> str:
+    if not record["pilot_seeds"]:
+        return "not measured"
+    return "one seed" if record["deviation"] is None else f"> {MOST:,}"

@@ -1,0 +1,47 @@
+"""How sure a number is. Everything is in nats a token; a ratio of perplexities is exp of a paired difference.
+
+Which interval answers what:
+
+    how well one row's loss is known on text like this     `standard_error`: blocks of text taken as independent
+    one checkpoint, two lengths, protocols or extensions   `difference`, `ratio`: the same blocks, paired, resampled by
+                                                           the stationary bootstrap within documents (bootstrap.py)
+    one or two encodings, three seeds or more              `over_seeds`: Student's t on the paired means of the seeds;
+                                                           `with_text` widens it by what another text would change
+    two encodings, fewer seeds                             none: which training run came out better says little of the
+                                                           next, and nothing here turns that into a verdict
+
+The second holds for one checkpoint: it says how the number would move with other text like this, not with another seed.
+What is then said of a statement (one-sided tests, two of them for `equal`, Holm's correction) is in estimate.py and
+holm.py; how many seeds and targets the next study needs in planning.py. `python scripts/coverage_check.py` shows how
+often each interval covers the truth on losses made like the stored ones.
+"""
+
+from posbench.statistics.blocks import (
+    Blocks,
+    Difference,
+    Ratio,
+    contrast,
+    difference,
+    exp,
+    paired_error,
+    ratio,
+    standard_error,
+)
+from posbench.statistics.estimate import Estimate, over_seeds, with_text
+from posbench.statistics.holm import holm
+
+__all__ = [
+    "Blocks",
+    "Difference",
+    "Estimate",
+    "Ratio",
+    "contrast",
+    "difference",
+    "exp",
+    "holm",
+    "over_seeds",
+    "paired_error",
+    "ratio",
+    "standard_error",
+    "with_text",
+]

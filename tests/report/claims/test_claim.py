@@ -1,0 +1,182 @@
+"""What a study's YAML may say, and what the shipped ones do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from posbench import evaluate, study
+from posbench.errors import UserError
+from posbench.report.claims import parse
+from posbench.report.claims.claim import PROTOCOLS, Curve, readings, sources
+from posbench.search_path import files
+from posbench.statistics import Estimate
+
+SHIPPED = [(name, claim) for name in files("study") for claim in study.load(name).claims]
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "ALiBi at 2 L",
+        "left": {"encoding": "alibi", "train_length": 128, "at": "2L"},
+        "relation": "less",
+        "right": {"at": "1L"},
+        "protocol": "nonoverlapping",
+        "paper": {"table": "Table 5", "left": ["alibi", 128, 256], "right": ["alibi", 128, 128]},
+    } | changes
+
+
+FAILURE: dict[str, Any] = {
+    "left": {"encoding": "rope", "train_length": 128},
+    "relation": "fails-by",
+    "right": {"at": "L+64"},
+    "paper": {"table": "Table 2", "left": ["rope", 512]},
+}
+
+
+def test_what_the_right_does_not_say_is_as_on_the_left():
+    (claim,) = parse([entry()])
+    assert (claim.right.encoding, claim.right.train_length, claim.right.length) == ("alibi", 128, 128)
+    (other,) = parse([entry(right={"encoding": "rope", "at": 300})])
+    assert (other.right.encoding, other.right.length, other.right.protocol) == ("rope", 300, "nonoverlapping")
+
+
+def test_equal_has_a_margin_of_one_percent_unless_it_says_another():
+    assert parse([entry(relation="equal")])[0].margin == 0.01
+    assert parse([entry(relation="equal", margin=0.05)])[0].margin == 0.05
+    assert parse([entry()])[0].margin == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"relation": "lesss"}, "Did you mean 'less'"),
+        ({"protocol": "slidin"}, "Did you mean 'sliding'"),
+        ({"margine": 0.1}, "Did you mean 'margin'"),
+        ({"left": {"encodng": "alibi"}}, "Did you mean 'encoding'"),
+        ({"left": {"encoding": "alibi", "train_length": 128, "at": "2x"}}, "neither a multiple such as 2L"),
+        ({"left": {"encoding": "alibi"}}, "cannot be read"),
+        ({"primary": "yes"}, "neither true nor false"),
+        ({"relation": "equal", "margin": 0}, "no share of the perplexity"),
+        ({"margin": 5}, "no share of the perplexity"),
+        ({"paper": {"table": "Table 5", "left": ["alibi", 128, 257], "right": ["alibi", 128, 128]}}, "Table 5 of the"),
+        ({"paper": {"tabel": "Table 5"}}, "Did you mean 'table'"),
+        (FAILURE | {"right": {"at": "1L"}}, "no length past L"),
+        (FAILURE | {"right": {"at": "2L", "encoding": "alibi"}}, "no length past L alone"),
+        (FAILURE | {"paper": {"table": "Table 2", "left": ["rope", 511]}}, "Table 2 of the paper has no rope"),
+    ],
+)
+def test_a_claim_that_cannot_be_held_against_rows_is_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        parse([entry(**changes)])
+
+
+def test_at_most_six_claims_are_primary():
+    assert len(parse([entry(primary=True)] * 6 + [entry()])) == 7
+    with pytest.raises(UserError, match="7 claims are primary, and at most 6 can be"):
+        parse([entry(primary=True)] * 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "> 1.000"),
+        ({"relation": "not-above", "margin": 0.02}, "> 1.020"),
+        ({"relation": "equal"}, "< 0.990 or > 1.010"),
+        (FAILURE, "no failure by 192"),
+        (FAILURE | {"relation": "holds-to"}, "a failure by 192"),
+        (FAILURE | {"relation": "holds-to", "margin": 0.02}, "more than 2% above L by 192"),
+    ],
+)
+def test_every_claim_says_what_would_contradict_it(changes, said):
+    assert parse([entry(**changes)])[0].contradicted_by == said
+
+
+def test_a_gap_in_a_paper_is_one_table_less_another():
+    """Table 5 less Table 15 of ALiBi trained at 512: 18.48 / 18.28 at 2,048 against 19.73 / 17.98 at 512."""
+    (claim,) = parse(
+        [
+            entry(
+                paper={
+                    "table": "Table 5",
+                    "minus": "Table 15",
+                    "left": ["alibi", 512, 2048],
+                    "right": ["alibi", 512, 512],
+                }
+            )
+        ]
+    )
+    assert claim.paper.difference == pytest.approx(math.log(18.48 / 18.28) - math.log(19.73 / 17.98))
+
+
+def test_the_papers_two_readings_of_a_failure():
+    """Table 2: sinusoidal is best at 532, and at 582 above its 20.05 at 512; rotary at 712 and 812; ALiBi is never."""
+    found = {}
+    for encoding in ("sinusoidal", "rope", "t5", "alibi"):
+        (claim,) = parse([entry(**FAILURE | {"paper": {"table": "Table 2", "left": [encoding, 512]}})])
+        found[encoding] = (claim.paper.best, claim.paper.back)
+    assert found["sinusoidal"] == (532, 582)
+    assert found["rope"] == (712, 812)
+    assert found["t5"] == (1112, 2512)
+    assert found["alibi"][1] is None
+
+
+def test_readings_of_a_curve_that_only_rises_and_of_one_that_only_falls():
+    assert readings({128: 5.0, 256: 6.0, 512: 7.0}) == (128, 256)
+    assert readings({128: 7.0, 256: 6.0, 512: 5.0}) == (512, None)
+
+
+def test_protocols_are_those_that_can_be_measured():
+    assert PROTOCOLS == evaluate.PROTOCOLS
+
+
+# The shipped studies --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "claim"), SHIPPED, ids=[f"{name}: {claim.name}" for name, claim in SHIPPED])
+def test_what_the_paper_printed_bears_out_its_claim(name, claim):
+    """A claim whose own source does not hold it would be ours, not the paper's."""
+    if isinstance(claim.paper, Curve):
+        home, bound = claim.paper.left.train_length, claim.right.length / claim.left.train_length
+        fails = claim.paper.best < claim.paper.cells[-1].length and claim.paper.best <= home * bound
+        above = [math.log(cell.perplexity / claim.paper.left.perplexity) for cell in claim.paper.cells]
+        assert fails if claim.relation == "fails-by" else max(above) <= claim.border
+    else:
+        assert claim.holds(claim.paper.difference)
+
+
+@pytest.mark.parametrize(("name", "claim"), SHIPPED, ids=[f"{name}: {claim.name}" for name, claim in SHIPPED])
+def test_no_claim_is_true_by_construction(name, claim):
+    """Some result of a study would contradict it, and each names its table, model and text."""
+    if not claim.about_failure:
+        assert any(claim.p_values(Estimate(nats, 1e-4, 4))[1] < 0.05 for nats in (-0.5, 0.5))
+        assert claim.left != claim.right
+    for source in sources(claim):
+        assert "https://arxiv.org/abs/" in source.left.source
+        assert source.left.table in source.left.source
+        assert source.left.model
+
+
+def test_the_shipped_study_has_fifteen_claims_or_more_and_six_of_them_are_primary():
+    claims = study.load("train_short_test_long").claims
+    assert len(claims) >= 15
+    assert sum(claim.primary for claim in claims) == 6
+    assert len({claim.name for claim in claims}) == len(claims)
+
+
+def test_the_rows_of_the_shipped_study_suffice_for_its_claims():
+    """Every reading that a claim asks for is one that the study makes."""
+    shipped = study.load("train_short_test_long")
+    runs = [dict(word.split("=", 1) for word in [*shipped.common, *own]) for own in shipped.runs]
+    made = {
+        (run["encoding"], int(run["train.length"]), eval["protocol"], length)
+        for run in runs
+        for eval in shipped.evals.values()
+        for length in {*eval["lengths"], int(run["train.length"])}
+    }
+    for claim in shipped.claims:
+        for side in (claim.left, claim.right):
+            assert side.extension is None
+            assert (side.encoding, side.train_length, side.protocol, side.length) in made, claim.name

@@ -1,0 +1,110 @@
+"""What a reader sees of a claim: the verdict, the numbers of these runs, the paper's, and what would contradict it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from posbench.report.claims import claims_table, judge, parse
+from posbench.report.tables import FORMATS, render
+
+
+def claim(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "ALiBi at 2 L",
+        "left": {"encoding": "alibi", "train_length": 128, "at": "2L"},
+        "relation": "not-above",
+        "right": {"at": "1L"},
+        "margin": 0.01,
+        "protocol": "nonoverlapping",
+        "paper": {"table": "Table 5", "left": ["alibi", 128, 256], "right": ["alibi", 128, 128]},
+    } | changes
+
+
+def lines(table) -> list[str]:
+    return [" ".join(line.split()) for line in render(table, width=1000).splitlines()]
+
+
+def test_one_seed_is_never_said_to_support(make):
+    found = judge(parse([claim()]), [make("alibi", 256, 40.0), make("alibi", 128, 50.0)])
+    text = render(claims_table(found))
+    assert "seen" in text
+    assert "supported" not in text
+
+
+def test_both_numbers_their_ratio_and_the_papers_stand_in_the_table(make):
+    """21.70 / 23.98 = 0.905 in Table 5 of the paper, trained at 128."""
+    table = claims_table(judge(parse([claim()]), [make("alibi", 256, 45.0), make("alibi", 128, 50.0)]))
+    found = lines(table)
+    assert "seen: ALiBi at 2 L (nonoverlapping, within 1%)" in found
+    assert "these runs alibi 128 > 256 45.00 ±0.45 alibi 128 > 128 50.00 ±0.50 0.900" in found
+    assert "Press, Table 5 alibi 128 > 256 21.70 alibi 128 > 128 23.98 0.905" in found
+    assert "contradicted by > 1.010" in found
+    (record,) = json.loads(render(table, "json"))[0]["rows"]
+    assert record["ratio"] == pytest.approx(0.9)
+    assert record["paper_source"].startswith("Press et al. 2022, Table 5, https://arxiv.org/abs/2108.12409v2 (WikiText")
+    source = f"{record['paper_source']}; {record['paper_model']}."
+    assert source in table.notes
+    assert record["paper_model"] == "16 layers x 1024, 8 heads, 247M"
+
+
+def test_seeds_and_p_value_stand_in_the_heading_and_the_interval_beside_the_ratio(make):
+    rows = [make("alibi", 128, 50.0, seed=seed) for seed in range(3)]
+    rows += [make("alibi", 256, 45.0 + seed / 10, seed=seed) for seed in range(3)]
+    found = lines(claims_table(judge(parse([claim(), claim(name="main", primary=True)]), rows)))
+    headings = [line for line in found if line.startswith("supported: ")]
+    first = "supported: main (nonoverlapping, within 1%, primary); 3 seeds, p < 0.001 after correction"
+    assert [heading.startswith(first) for heading in headings] == [True, False], "the primary ones come first"
+    assert any(line.startswith("supported: ALiBi at 2 L (nonoverlapping, within 1%); 3 seeds, p") for line in found)
+    assert any(line.endswith("0.902 0.897 to 0.907") for line in found)
+
+
+def test_what_was_printed_nearest_to_this_length_stands_below_where_it_was_seen(make):
+    """ALiBi beats sinusoidal at 512, and at 128, the length nearest to this one, it does not: 23.98 against 23.81."""
+    one = claim(
+        left={"encoding": "alibi", "train_length": 128, "at": "1L"},
+        right={"encoding": "sinusoidal", "at": "1L"},
+        relation="less",
+        paper={"table": "Table 5", "left": ["alibi", 512, 512], "right": ["sinusoidal", 512, 512]},
+        nearest={"table": "Table 5", "left": ["alibi", 128, 128], "right": ["sinusoidal", 128, 128]},
+    )
+    found = lines(claims_table(judge(parse([one]), [])))
+    assert "Press, Table 5 alibi 512 > 512 19.73 sinusoidal 512 > 512 20.05 0.984" in found
+    assert "Press, Table 5, nearest L alibi 128 > 128 23.98 sinusoidal 128 > 128 23.81 1.007" in found
+
+
+def test_what_was_not_measured_stays_in_the_table_with_the_reason(make):
+    found = lines(claims_table(judge(parse([claim()]), [make("alibi", 128, 50.0)])))
+    reason = "there is no row of alibi trained at 128 and read at 256 on the same targets"
+    assert f"not measured: ALiBi at 2 L (nonoverlapping, within 1%); {reason}" in found
+
+
+def test_a_failure_is_a_length_and_a_multiple_of_l(make):
+    one = claim(
+        left={"encoding": "rope", "train_length": 128},
+        relation="fails-by",
+        right={"at": "L+16"},
+        protocol="same-targets",
+        margin=0.0,
+        paper={"table": "Table 2", "left": ["rope", 512]},
+    )
+    rows = [make("rope", n, p, protocol="same-targets") for n, p in ((128, 50.0), (136, 50.0), (144, 60.0))]
+    found = lines(claims_table(judge(parse([one]), rows)))
+    assert "these runs rope 128 fails at 144 (1.12 x) by 144 (1.12 x) 1.200" in found
+    assert "Press, Table 2 rope 512 best at 712 (1.39 x) above L from 812 (1.59 x)" in found
+    assert "contradicted by no failure by 144" in found
+
+
+def test_every_format_holds_every_claim(make):
+    gap = claim(
+        left={"encoding": "alibi", "train_length": 128, "at": "2L", "minus": {"protocol": "sliding"}},
+        right={"at": "1L", "minus": {"protocol": "sliding"}},
+        paper={"table": "Table 5", "minus": "Table 15", "left": ["alibi", 512, 1024], "right": ["alibi", 512, 512]},
+    )
+    rows = [make("alibi", n, 50.0, protocol=p) for n in (128, 256) for p in ("nonoverlapping", "sliding")]
+    table = claims_table(judge(parse([claim(), gap]), rows))
+    for form in FORMATS:
+        assert render(table, form).count("ALiBi at 2 L") == 2
+    assert "Press, Table 5 - Table 15" in render(table)
