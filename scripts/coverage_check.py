@@ -76,7 +76,8 @@ def simulate(shape: Shape, seeds: int, truth: float, rng: np.random.Generator) -
     effect = truth + shape.seed * rng.normal(size=(seeds, 1))
     nats = shape.tokens * (effect + shape.text * values[:1] + shape.rest * values[1:])
     count = np.full(nats.shape[1], float(shape.tokens))
-    return Comparison((nats.sum(axis=1) / count.sum()).tolist(), Blocks(shape.document, count, nats.mean(axis=0)))
+    by_seed = [Blocks(shape.document, count, one) for one in nats]
+    return Comparison([blocks.mean for blocks in by_seed], by_seed)
 
 
 def autoregression(shape: Shape, many: int, rng: np.random.Generator) -> np.ndarray:

@@ -67,6 +67,11 @@ class Blocks:
         """(B,) the nats of a block less those of as many average tokens."""
         return self.nats - self.mean * self.count
 
+    def without(self, document: int) -> Blocks:
+        """All but those of one document."""
+        others = self.document != document
+        return Blocks(self.document[others], self.count[others], self.nats[others])
+
     @cached_property
     def run(self) -> float:
         """Mean length of the runs in which these blocks are drawn anew."""
@@ -124,6 +129,11 @@ def contrast(terms: Sequence[tuple[float, Row]]) -> Blocks:
         assert np.array_equal(arrays.count, one.count)
     nats = sum(weight * arrays.nats for weight, arrays in behind)
     return Blocks(one.document, one.count.astype(np.float64), np.asarray(nats))
+
+
+def mean(of: Sequence[Blocks]) -> Blocks:
+    """The mean of losses of the same targets, block by block."""
+    return Blocks(of[0].document, of[0].count, np.mean([blocks.nats for blocks in of], axis=0))
 
 
 def paired_error(row: Row, base: Row) -> float:

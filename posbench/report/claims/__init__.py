@@ -29,12 +29,13 @@ answers is *not measured*, with what is missing.
     comparison.py   a difference over seeds, and how sure it is
     failure.py      where a method fails, of each method also as a table
     verdict.py      claims against rows
-    table.py        verdicts for a reader
+    table.py        verdicts for a reader; left_out.py: the primary ones without one document
 """
 
 from posbench.report.claims.claim import Claim, parse
 from posbench.report.claims.failure import failure_table
+from posbench.report.claims.left_out import left_out_table
 from posbench.report.claims.table import claims_table
 from posbench.report.claims.verdict import Verdict, judge
 
-__all__ = ["Claim", "Verdict", "claims_table", "failure_table", "judge", "parse"]
+__all__ = ["Claim", "Verdict", "claims_table", "failure_table", "judge", "left_out_table", "parse"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from posbench.records import Row
-from posbench.statistics import Blocks, Estimate, contrast, over_seeds, with_text
+from posbench.statistics import Blocks, Estimate, contrast, mean, over_seeds, with_text
 
 FEWEST_SEEDS = 3
 """With fewer a claim is seen or not seen, and no more."""
@@ -23,8 +23,8 @@ class Comparison:
 
     values: list[float]
     """of each seed"""
-    blocks: Blocks | None
-    """their mean by block of text; None of rows without losses behind them"""
+    by_seed: list[Blocks] | None
+    """the same by block of text; None of rows without losses behind them"""
     one_checkpoint: bool = False
     """whether all rows of a seed are: then the text is all that chance has a hand in"""
 
@@ -40,6 +40,18 @@ class Comparison:
     def over_seeds(self) -> Estimate | None:
         """For other seeds on this text; None for fewer than three."""
         return over_seeds(self.values) if self.seeds >= FEWEST_SEEDS else None
+
+    @cached_property
+    def blocks(self) -> Blocks | None:
+        """The mean over seeds by block of text."""
+        return None if self.by_seed is None else mean(self.by_seed)
+
+    def without(self, document: int) -> Comparison:
+        """The same on all documents but one; itself where that was not read, or is all there is."""
+        if self.by_seed is None or not 0 < (self.by_seed[0].document == document).sum() < len(self.by_seed[0].document):
+            return self
+        left = [blocks.without(document) for blocks in self.by_seed]
+        return Comparison([blocks.mean for blocks in left], left, self.one_checkpoint)
 
     @cached_property
     def text(self) -> Estimate | None:
@@ -68,8 +80,7 @@ def compare(seeds: Mapping[int | None, Terms]) -> Comparison:
     one_checkpoint = all(len({(row.run_hash, row.step) for _, row in terms}) == 1 for terms in seeds.values())
     if not all(row.arrays_sha256 for terms in seeds.values() for _, row in terms):
         return Comparison(values, None, one_checkpoint)
-    terms = [(sign / len(values), row) for terms in seeds.values() for sign, row in terms]
-    return Comparison(values, contrast(terms), one_checkpoint)
+    return Comparison(values, [contrast(terms) for terms in seeds.values()], one_checkpoint)
 
 
 def _loss(row: Row) -> float:

@@ -82,13 +82,52 @@ def judge(claims: Iterable[Claim], rows: Iterable[Row]) -> list[Verdict]:
     texts: dict[tuple[object, ...], list[Part]] = {}
     for part in parts(rows):
         texts.setdefault(tuple(part.shared[key] for key in TEXT), []).append(part)
-    verdicts = [_judge(claim, list(texts.values())) for claim in claims]
+    return _corrected([_judge(claim, list(texts.values())) for claim in claims])
+
+
+def without(verdicts: Iterable[Verdict], document: int) -> list[Verdict]:
+    """The same claims held against the same rows, all but what was read of one document, a number in its split."""
+    return _corrected([_without(verdict, document) for verdict in verdicts])
+
+
+def _corrected(verdicts: list[Verdict]) -> list[Verdict]:
+    """With Holm's correction of those that are primary."""
     family = [number for number, verdict in enumerate(verdicts) if verdict.claim.primary]
-    corrected = holm([1.0 if (p := verdicts[number].p) is None else p for number in family])
-    for number, value in zip(family, corrected, strict=True):
-        if verdicts[number].p is not None:
-            verdicts[number] = replace(verdicts[number], corrected=value)
-    return verdicts
+    values = holm([1.0 if (p := verdicts[number].p) is None else p for number in family])
+    found = dict(zip(family, values, strict=True))
+    return [
+        replace(verdict, corrected=found[number]) if number in found and verdict.p is not None else verdict
+        for number, verdict in enumerate(verdicts)
+    ]
+
+
+def _without(verdict: Verdict, document: int) -> Verdict:
+    if verdict.failure is not None:
+        left = {length: found.without(document) for length, found in verdict.failure.by_length.items()}
+        return _failed(verdict.claim, replace(verdict.failure, by_length=left))
+    return verdict if verdict.comparison is None else _compared(verdict.claim, verdict.comparison.without(document))
+
+
+def _compared(claim: Claim, comparison: Comparison) -> Verdict:
+    """A comparison judged."""
+    if comparison.seeds < FEWEST_SEEDS:
+        return Verdict(claim, comparison=comparison, holds=all(map(claim.holds, comparison.values)))
+    assert comparison.deciding is not None
+    holds = claim.holds(comparison.mean)
+    so, not_so = claim.p_values(comparison.deciding)
+    return Verdict(claim, comparison=comparison, holds=holds, p=so if holds else not_so)
+
+
+def _failed(claim: Claim, failure: Failure) -> Verdict:
+    """A failure judged. Its comparison is at the length where it fails, or else the longest."""
+    at = failure.at(claim.border)
+    comparison = failure.by_length[at or max(failure.by_length)]
+    seeds = min(found.seeds for found in failure.by_length.values())
+    fails, p = at is not None, None
+    if seeds >= FEWEST_SEEDS:
+        p_fails, p_lasts = failure.p_values(claim.border)
+        fails, p = p_fails < p_lasts, min(p_fails, p_lasts)
+    return Verdict(claim, comparison=comparison, failure=failure, holds=fails == (claim.relation == "fails-by"), p=p)
 
 
 def _judge(claim: Claim, texts: Sequence[Sequence[Part]]) -> Verdict:
@@ -121,13 +160,7 @@ def _comparison_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
     terms = _terms(claim, {key: line for key, line in found.items() if isinstance(line, Line)})
     if not terms:
         return 0, Verdict(claim, left, right, reason="the two have no seed in common")
-    comparison = compare(terms)
-    holds = claim.holds(comparison.mean)
-    if comparison.seeds < FEWEST_SEEDS:
-        return 0, Verdict(claim, left, right, comparison, holds=all(map(claim.holds, comparison.values)))
-    assert comparison.deciding is not None
-    so, not_so = claim.p_values(comparison.deciding)
-    return 0, Verdict(claim, left, right, comparison, holds=holds, p=so if holds else not_so)
+    return 0, replace(_compared(claim, compare(terms)), left=left, right=right)
 
 
 def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
@@ -145,16 +178,8 @@ def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
     measured = failure(found, lengths)
     if measured is None:
         return 0, Verdict(claim, reason="the two have no seed in common")
-    at = measured.at(claim.border)
-    comparison = measured.by_length[at or lengths[-1]]
-    values = found.perplexity(at or lengths[-1]), found.perplexity(home)
-    fails = at is not None
-    verdict = Verdict(claim, *values, comparison, measured, holds=fails == (claim.relation == "fails-by"))
-    if verdict.seeds is None or verdict.seeds < FEWEST_SEEDS:
-        return 0, verdict
-    p_fails, p_lasts = measured.p_values(claim.border)
-    fails = p_fails < p_lasts
-    return 0, replace(verdict, holds=fails == (claim.relation == "fails-by"), p=min(p_fails, p_lasts))
+    at = measured.at(claim.border) or lengths[-1]
+    return 0, replace(_failed(claim, measured), left=found.perplexity(at), right=found.perplexity(home))
 
 
 def _find(side: Side, text: Sequence[Part]) -> Line | str:

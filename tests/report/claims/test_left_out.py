@@ -1,0 +1,89 @@
+"""What is left of a claim when a document is left out."""
+
+from __future__ import annotations
+
+import math
+
+import made
+import pytest
+
+from posbench import records
+from posbench.report.claims import judge, left_out_table, parse
+from posbench.report.claims.verdict import without
+from posbench.report.tables import render
+
+DOCUMENT = [0] * 8 + [3] * 8
+NAMES = {0: "1910-taft", 3: "1845-polk", 5: "1797-adams"}
+
+
+def verdicts(folder, seeds: int, first: float, second: float, **changes):
+    """ALiBi trained at 128 gains `first` nats a token at 256 in document 0, and `second` in document 3."""
+    rows = []
+    for seed in range(seeds):
+        for length in (128, 256):
+            gain = [first + seed / 1000] * 8 + [second + seed / 1000] * 8
+            nats = [128 * (4.0 - one * (length == 256)) for one in gain]
+            arrays = made.arrays(nats, document=DOCUMENT)
+            own = {"encoding": "alibi", "train_length": 128, "seed": seed, "recipe": "a", "run_hash": str(seed)}
+            rows.append(records.write(folder, made.row(arrays, length=length, **own), arrays))
+    entry = {
+        "name": "ALiBi at 2 L",
+        "primary": True,
+        "left": {"encoding": "alibi", "train_length": 128, "at": "2L"},
+        "relation": "less",
+        "right": {"at": "1L"},
+        "protocol": "nonoverlapping",
+        "paper": {"table": "Table 5", "left": ["alibi", 128, 256], "right": ["alibi", 128, 128]},
+    } | changes
+    return judge(parse([entry]), rows)
+
+
+def test_without_a_document_only_the_others_count(tmp_path):
+    """Gains of 0.3 and -0.1: seen on average, and not in document 3 alone."""
+    whole = verdicts(tmp_path, 1, 0.3, -0.1)
+    assert whole[0].ratio.value == pytest.approx(math.exp(-0.1))
+    (others,) = without(whole, 0)
+    assert (others.text, others.ratio.value) == ("not seen", pytest.approx(math.exp(0.1)))
+    (others,) = without(whole, 3)
+    assert (others.text, others.ratio.value) == ("seen", pytest.approx(math.exp(-0.3)))
+
+
+def test_a_document_that_was_not_read_changes_nothing(tmp_path):
+    whole = verdicts(tmp_path, 3, 0.3, 0.2)
+    (same,) = without(whole, 5)
+    assert same.comparison is whole[0].comparison
+    assert (same.text, same.p) == (whole[0].text, whole[0].p)
+
+
+def test_the_table_has_a_column_a_document(tmp_path):
+    """Three seeds that gain 0.2 or more in both documents; of document 5 nothing was read."""
+    text = render(left_out_table(verdicts(tmp_path, 3, 0.3, 0.2), NAMES), width=1000)
+    line = next(line for line in text.splitlines() if line.startswith("ALiBi at 2 L"))
+    assert line.removeprefix("ALiBi at 2 L").split() == [
+        "supported,",
+        "0.778",
+        "supported,",
+        "0.818",
+        "supported,",
+        "0.740",
+    ]
+    assert "without 1797-adams" in text
+
+
+def test_a_failure_is_looked_for_again(tmp_path):
+    """Worse by 0.3 at 256 in document 0 alone."""
+    own = {"left": {"encoding": "alibi", "train_length": 248}, "relation": "fails-by", "right": {"at": "L+8"}}
+    own |= {"protocol": "same-targets", "paper": {"table": "Table 2", "left": ["alibi", 512]}}
+    rows = []
+    for length, more in ((248, 0.0), (256, 0.3)):
+        arrays = made.arrays([128 * (4 + more)] * 8 + [512.0] * 8, document=DOCUMENT)
+        key = {"encoding": "alibi", "train_length": 248, "recipe": "a", "protocol": "same-targets"}
+        rows.append(records.write(tmp_path, made.row(arrays, length=length, **key), arrays))
+    whole = judge(parse([{"name": "it", "primary": True} | own]), rows)
+    assert [one.text for one in without(whole, 3)] == ["seen"]
+    assert [one.text for one in without(whole, 0)] == ["not seen"]
+
+
+def test_without_primary_claims_that_were_measured_there_is_no_table(tmp_path):
+    assert left_out_table(verdicts(tmp_path, 1, 0.3, 0.2, primary=False), NAMES) is None
+    assert left_out_table(verdicts(tmp_path, 0, 0.3, 0.2), NAMES) is None
