@@ -90,10 +90,10 @@ def test_one_block_gives_no_interval(tmp_path):
 
 
 def test_the_interval_is_where_the_mean_lies_in_19_of_20_texts_drawn_anew(tmp_path):
-    """Two documents of 40 and 25 blocks with alike neighbours. The mean of so many blocks drawn anew is all but
+    """Two documents of 400 and 250 blocks with alike neighbours. The mean of so many blocks drawn anew is all but
     normal, so the ends are those of Student's t."""
     rng = np.random.default_rng(0)
-    size = [40, 25]
+    size = [400, 250]
     nats = 256 + 30 * np.convolve(rng.normal(size=sum(size) + 5), np.ones(6) / 6, "valid")
     document = np.repeat([0, 1], size)
     row, base = pair(tmp_path, nats.tolist(), [256.0] * sum(size), document.tolist())

@@ -82,14 +82,14 @@ def test_runs_of_one_block_are_the_textbooks_standard_error():
     assert bootstrap.variance(values, np.zeros(4, int), 1.0) == pytest.approx(20 / 3)
 
 
-def test_the_run_length_of_an_autoregression_is_that_of_its_formula():
-    """(2 r / (1 - r^2))^(2/3) B^(1/3) = 26.5 for r = 0.5 and B = 8,000: the mean of what ten texts give."""
+def test_the_run_length_of_an_autoregression_is_twice_that_of_the_rule():
+    """2 (2 r / (1 - r^2))^(2/3) B^(1/3) = 48.5 for r = 0.5 and B = 8,000: the mean of what ten texts give."""
     document = np.repeat(np.arange(8), 1000)
     found = [
         bootstrap.run_length(np.concatenate([autoregression(1000, 0.5, 8 * n + i) for i in range(8)]), document)
         for n in range(10)
     ]
-    expected = (2 * 0.5 / 0.75) ** (2 / 3) * 20
+    expected = 2 * (2 * 0.5 / 0.75) ** (2 / 3) * 20
     assert np.mean(found) == pytest.approx(expected, rel=0.15)
 
 

@@ -17,11 +17,12 @@ NAMES = {0: "1910-taft", 3: "1845-polk", 5: "1797-adams"}
 
 
 def verdicts(folder, seeds: int, first: float, second: float, **changes):
-    """ALiBi trained at 128 gains `first` nats a token at 256 in document 0, and `second` in document 3."""
+    """ALiBi trained at 128 gains `first` nats a token at 256 in document 0 and `second` in document 3, in its blocks
+    0.04 less and more in turn."""
     rows = []
     for seed in range(seeds):
         for length in (128, 256):
-            gain = [first + seed / 1000] * 8 + [second + seed / 1000] * 8
+            gain = [one + seed / 1000 + turn for one in (first, second) for turn in [-0.04, 0.04] * 4]
             nats = [128 * (4.0 - one * (length == 256)) for one in gain]
             arrays = made.arrays(nats, document=DOCUMENT)
             own = {"encoding": "alibi", "train_length": 128, "seed": seed, "recipe": "a", "run_hash": str(seed)}
@@ -56,17 +57,11 @@ def test_a_document_that_was_not_read_changes_nothing(tmp_path):
 
 
 def test_the_table_has_a_column_a_document(tmp_path):
-    """Three seeds that gain 0.2 or more in both documents; of document 5 nothing was read."""
-    text = render(left_out_table(verdicts(tmp_path, 3, 0.3, 0.2), NAMES), width=1000)
+    """Three seeds that gain 0.3 and 0.28, and 0.001 more on average; of document 5 nothing was read."""
+    text = render(left_out_table(verdicts(tmp_path, 3, 0.3, 0.28), NAMES), width=1000)
     line = next(line for line in text.splitlines() if line.startswith("ALiBi at 2 L"))
-    assert line.removeprefix("ALiBi at 2 L").split() == [
-        "supported,",
-        "0.778",
-        "supported,",
-        "0.818",
-        "supported,",
-        "0.740",
-    ]
+    expected = "supported, 0.748 supported, 0.755 supported, 0.740"
+    assert " ".join(line.removeprefix("ALiBi at 2 L").split()) == expected
     assert "without 1797-adams" in text
 
 
