@@ -6,6 +6,7 @@ checked `Config` of plain data.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -195,3 +196,32 @@ def _inner(given: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(own.get("inner"), str | Mapping):
         found["inner"] = _inner(own["inner"])
     return found
+
+
+def combinations(words: Sequence[str]) -> list[list[str]]:
+    """Every job of a sweep in Hydra's order: `a=1,2 b=3` gives [[a=1, b=3], [a=2, b=3]].
+
+    Raises `UserError` for words that are not Hydra's grammar, and for a sweep over no list of values.
+    """
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()  # for `encoding=glob(*)`
+        try:
+            parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(words))
+            for one in parsed:
+                if one.is_sweep_override() and not one.is_discrete_sweep():
+                    raise UserError(
+                        f"{one.input_line} gives no list of values.", "Write for example a=1,2 or a=range(1,5)."
+                    )
+            values = [
+                [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+                if one.is_discrete_sweep()
+                else [str(one.input_line)]
+                for one in parsed
+            ]
+        except Exception as error:
+            raise explain(error, words) or error from error
+    return [list(job) for job in itertools.product(*values)]

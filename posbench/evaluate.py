@@ -18,15 +18,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from posbench import encodings, extensions, reader, records, statistics, system
+from posbench import encodings, extensions, lock, reader, records, statistics, system
 from posbench.compose import corpus, load_group
-from posbench.config import Eval, built_length
+from posbench.config import Config, Eval, built_length
 from posbench.data import tokens
 from posbench.data.tokenizer import Tokenizer
 from posbench.data.tokens import Prepared, Stream
@@ -68,16 +67,16 @@ class Request:
 
 
 def requests(
-    run: Run, eval: Eval, on: str | None = None, extended: Sequence[Mapping[str, Any]] | None = None
+    config: Config, eval: Eval, on: str | None = None, extended: Sequence[Mapping[str, Any]] | None = None
 ) -> list[Request]:
-    """What `eval` asks of a run, by extension and length, the run's own training length always among them.
+    """What `eval` asks of the run of `config`, by extension and length, its own training length always among them.
 
     `extended` are the extensions, described; None: those that `eval` names. The default of `min_context` is the longest
     of these lengths. Raises `UserError` for an unknown protocol and an unknown extension.
     """
     if extended is None:
         extended = [load_group("extension", name) for name in eval.extensions]
-    lengths = sorted({*eval.lengths, run.config.train.length})
+    lengths = sorted({*eval.lengths, config.train.length})
     if eval.protocol not in PROTOCOLS:
         raise unknown("protocol", eval.protocol, PROTOCOLS)
     wanted = []
@@ -90,7 +89,7 @@ def requests(
             request = replace(request, block=eval.block, min_context=min_context, targets=targets)
         wanted.append(request)
     # No extension is what a run without one was trained with.
-    plain = "class" not in run.config.extension
+    plain = "class" not in config.extension
     chosen = [None if plain and "class" not in one else extensions.write(one) for one in extended] or [None]
     return [replace(request, extension=one) for one in dict.fromkeys(chosen) for request in wanted]
 
@@ -201,35 +200,61 @@ def evaluate(
 def missing(run: Run, requests: Sequence[Request], device: str = "auto") -> list[tuple[Request, int]]:
     """The requests that have no row yet, each with the number of inputs it would read."""
     whole = reader.of_run(run, system.device(device))
-    todo = []
+    return [(request, inputs) for request, row, inputs in _look(whole, run, requests) if row is None]
+
+
+def kept(run: Run, requests: Sequence[Request], device: str = "auto") -> list[Row] | None:
+    """The rows of a run whose weights may be gone, where all of them are there; None otherwise.
+
+    They may have been measured elsewhere, in the precision of another device.
+    """
+    whole = reader.of_run(run, system.device(device), weights=False)
+    rows = [row for _, row, _ in _look(whole, run, requests, ("float32", "bfloat16"))]
+    return None if None in rows else [row for row in rows if row is not None]
+
+
+def _look(
+    whole: Reader, run: Run, requests: Sequence[Request], dtypes: Sequence[str] = ()
+) -> Iterator[tuple[Request, Row | None, int]]:
+    """Each request with its row, or None, and the number of inputs it reads. No weights are loaded."""
     for request, text in _texts(run, requests):
         windows, reason = lay(request, text.stream)
-        one = whole.under(request.extension, request.length, search=False)
-        if _finished(one.folder, _blank(one, request, text, windows)) is None:
-            todo.append((request, 0 if reason else int(windows.lengths.sum())))
-    return todo
+        row = _finished(whole, request, text, windows, dtypes)
+        yield request, row, 0 if reason else int(windows.lengths.sum())
 
 
 def rows(
     reader: Reader, wanted: Iterable[tuple[Request, Text]], force: bool, on_row: Callable[[Row], None]
 ) -> list[Row]:
-    """The row of each request over its text: found in the reader's folder, or computed and written there."""
+    """The row of each request over its text: found in the reader's folder, or computed and written there.
+
+    Raises `lock.HeldError` when one has to be computed and another process is at work on that run.
+    """
     system.set_threads(0)
     found = []
-    for request, text in wanted:
-        windows, reason = lay(request, text.stream)
-        one = reader.under(request.extension, request.length)
-        blank = _blank(one, request, text, windows)
-        row = None if force else _finished(one.folder, blank)
-        if row is None:
-            reason = reason or one.limit(request.length)
-            if reason is None:
-                row = records.write(one.folder, *_compute(one, text, windows, blank))
-            else:
-                row = records.write(one.folder, replace(blank, reason=reason), None)
-            on_row(row)
-        found.append(row)
+    with contextlib.ExitStack() as stack:
+        locked = False
+        for request, text in wanted:
+            windows, reason = lay(request, text.stream)
+            row = None if force else _finished(reader, request, text, windows)
+            if row is None and not locked:
+                stack.enter_context(lock.hold(reader.folder.parent, reader.about.run))
+                locked = True
+                row = None if force else _finished(reader, request, text, windows)  # meanwhile, by whoever held it
+            if row is None:
+                row = _measure(reader.under(request.extension, request.length), request, text, windows, reason)
+                on_row(row)
+            found.append(row)
     return found
+
+
+def _measure(reader: Reader, request: Request, text: Text, windows: Windows, reason: str | None) -> Row:
+    """Compute a row and keep it; `reason`: why it cannot be measured."""
+    blank = _blank(reader, request, text, windows)
+    reason = reason or reader.limit(request.length)
+    if reason is None:
+        return records.write(reader.folder, *_compute(reader, text, windows, blank))
+    return records.write(reader.folder, replace(blank, reason=reason), None)
 
 
 def _compute(reader: Reader, text: Text, windows: Windows, blank: Row) -> tuple[Row, Arrays | None]:
@@ -317,11 +342,15 @@ def _name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _finished(folder: Path, blank: Row) -> Row | None:
-    """The row of that key, when there is a good one."""
-    path = folder / f"{records.file_name(blank)}.json"
-    with contextlib.suppress(UserError):
-        return records.load(path) if path.is_file() else None
+def _finished(reader: Reader, request: Request, text: Text, windows: Windows, dtypes: Sequence[str] = ()) -> Row | None:
+    """The row of a request, when there is a good one; of any of `dtypes`, none of them: of the reader's own."""
+    one = reader.under(request.extension, request.length, search=False)
+    blank = _blank(one, request, text, windows)
+    for key in [replace(blank, dtype=dtype) for dtype in dtypes] or [blank]:
+        path = one.folder / f"{records.file_name(key)}.json"
+        with contextlib.suppress(UserError):
+            if path.is_file():
+                return records.load(path)
     return None
 
 

@@ -1,6 +1,7 @@
 """The one place that puts a file on disk: written beside its target, fsynced, renamed.
 
-A reader therefore sees the old file or the new one, never a part of either, whatever is killed when.
+A reader therefore sees the old file or the new one, never a part of either, whatever is killed when. In a folder that
+is locked nothing is published by a process that has lost the lock (posbench/lock.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,27 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
+_guards: dict[Path, Callable[[], None]] = {}
+
+
+@contextmanager
+def guarded(folder: Path, check: Callable[[], None]) -> Iterator[None]:
+    """Within it, nothing is published anywhere below `folder` unless `check` returns. `folder` is resolved."""
+    _guards[folder] = check
+    try:
+        yield
+    finally:
+        del _guards[folder]
+
+
+def check(path: Path) -> None:
+    """Raise what the guards of the folders above `path` raise, if it must not be written now."""
+    above = [path.parent.resolve(), *path.parent.resolve().parents] if _guards else []
+    for folder, guard in list(_guards.items()):
+        if folder in above:
+            guard()
+
+
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Publish one file at `path`. `write` fills the temporary file it is given the path of."""
     path = Path(path)
@@ -36,6 +58,7 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         _fsync(temporary)
+        check(path)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-SECONDS = 30.0
+LINE_SECONDS = 30.0
 """Between two lines off a terminal: a log grows with time, not with steps."""
+
+_LOOK_SECONDS = 1.0
+"""Between two looks at whether a line is due."""
 
 
 class Progress:
@@ -33,34 +37,71 @@ class _Bar(Progress):
 
 
 class _Lines(Progress):
+    """A thread writes what is due, so that a step of minutes is no silence."""
+
     def __init__(self, total: int, title: str) -> None:
         self.total, self.title = total, title
         self.first: tuple[int, float] | None = None
-        self.last = self.shown = (0, "")
-        self.written = time.monotonic()
+        self.last = (0, "")
+        self.shown: tuple[int, str] | None = None
+        self.begun = self.written = self.reached = time.monotonic()
+        self.writing, self.over = threading.Lock(), threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self.over.wait(_LOOK_SECONDS):
+            self.beat()
+
+    def beat(self) -> None:
+        """Write a line when the last one is long enough ago."""
+        with self.writing:
+            if (now := time.monotonic()) - self.written >= LINE_SECONDS:
+                self.write()
+                self.shown, self.written = self.last, now
 
     def update(self, done: int, text: str = "") -> None:
-        now = time.monotonic()
+        self.reached = time.monotonic()
         # A resumed job starts somewhere in the middle: its speed counts from there.
-        self.first = self.first or (done, now)
+        self.first = self.first or (done, self.reached)
         self.last = (done, text)
-        if now - self.written >= SECONDS:
-            self.write(now)
+        self.beat()
 
-    def write(self, now: float) -> None:
+    def write(self) -> None:
         done, text = self.last
         parts = [f"{self.title} {done}/{self.total} ({100 * done // max(self.total, 1)}%)"]
         parts += [text] if text else []
-        started, since = self.first or (done, now)
+        started, since = self.first or (done, self.reached)
         if done > started and done < self.total:
-            parts.append(f"{duration((now - since) * (self.total - done) / (done - started))} left")
+            left = (self.reached - since) * (self.total - done) / (done - started)
+            parts.append(f"{duration(left)} left")
         print(", ".join(parts), file=sys.stderr, flush=True)
-        self.shown, self.written = self.last, now
 
     def end(self) -> None:
         """The last line of a job that was long enough to have any."""
-        if self.shown != (0, "") and self.shown != self.last:
-            self.write(time.monotonic())
+        self.over.set()
+        with self.writing:
+            if self.shown not in (None, self.last):
+                self.write()
+
+
+class _Waiting(_Lines):
+    """Of something that cannot say how far it is."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(0, title)
+
+    def write(self) -> None:
+        print(f"{self.title}, {duration(time.monotonic() - self.begun)} so far", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def waiting(title: str) -> Iterator[None]:
+    """Say on stderr every 30 s that the body is still at it: `sotu: tokenizing with bpe, 1 min 0 s so far`."""
+    lines = _Waiting(title)
+    try:
+        yield
+    finally:
+        lines.end()
 
 
 @contextmanager

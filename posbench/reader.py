@@ -94,9 +94,13 @@ def prepared(run: Run) -> Prepared:
     return found
 
 
-def of_run(run: Run, device: torch.device) -> Reader:
-    """A run's model, loaded when it is first needed. Raises `UserError` when it is not finished."""
-    run.refuse_unfinished()
+def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
+    """A run's model, loaded when it is first needed. Raises `UserError` when it is not finished.
+
+    Without `weights` it may have lost them since: its rows are known, and nothing can be read.
+    """
+    if weights:
+        run.refuse_unfinished()
     config, who = run.config, run.record["identity"]
     name, start = label(config.encoding), trained_length(config)
     # Measured as it was trained, where the device can: bf16 autocast on CUDA alone.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 import types
 import warnings
@@ -167,6 +168,18 @@ def _typed(value: Any) -> Any:
     if isinstance(value, list):
         return [_typed(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def sentence(row: Row) -> str:
+    """What was measured and what came out, in one line.
+
+    `rope-L512-nano-s1-0a1b2c3d + yarn sliding at 1,024: perplexity 42.9`
+    """
+    under = "" if row.extension is None else f" + {extension_label(row)}"
+    value = f"n/a: {row.reason}"
+    if row.loss is not None:  # its exp may be past the largest float
+        value = f"perplexity {math.inf if row.perplexity is None else row.perplexity:.3f}"
+    return f"{row.run}{under} {row.protocol} at {row.length:,}: {value}"
 
 
 def digest(key: Key) -> str:

@@ -9,6 +9,7 @@
         checkpoint.safetensors   while it trains
         model.safetensors        once it is done
         rows/                    what was evaluated
+        .lock                    who works on it, while somebody does (posbench/lock.py)
 
 Nothing here imports torch before weights are asked for, so that listing runs is quick.
 """
@@ -17,19 +18,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import tempfile
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import filelock
 import yaml
 
-from posbench import files
+from posbench import files, lock
 from posbench.compose import settled
 from posbench.config import Config
 from posbench.errors import UserError, closest, refused
@@ -49,7 +51,7 @@ RECORD_KEYS: dict[str, set[str] | None] = {
 """What a record holds, and what an entry of several parts holds in turn."""
 
 
-STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds", "pid")
+STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds", "peak_memory")
 
 
 def root() -> Path:
@@ -188,22 +190,27 @@ class Run:
 
     def status(self) -> dict[str, Any]:
         """Where the run stands: state (new, running, stopped, interrupted, failed, done), step, steps, tokens, epochs,
-        loss and valid (nats a token), reason, seconds.
+        loss and valid (nats a token), reason, seconds, peak_memory (bytes).
 
-        A run that says "running" while its process is gone was killed: its state is "stopped".
+        A run that says "running" while nobody holds its lock was killed: its state is "stopped". One that was trained
+        and evaluated and has lost its weights since is "rows only".
         """
         file = self.path / "status.json"
         if not file.is_file():
             return {"state": "new", "step": 0}
-        status, _ = read_json(file), self.record  # without a record it is the status of nothing
+        status = read_json(file)
+        if self.started or status.get("state") != "failed":  # which it may have before step 0
+            _ = self.record  # without a record it is the status of nothing
         if not isinstance(status.get("state"), str) or not isinstance(status.get("step"), int):
             raise damaged(file, "it names no state and step")
         for key, value in status.items():
             if key in STATUS_NUMBERS and not (value is None or is_number(value)):
                 raise damaged(file, f"its {key} is no number")
         if status["state"] == "done" and not self.weights.is_file():
-            raise UserError(f"{self.name} is marked done, but {self.weights} is missing.", REMOVE)
-        if status["state"] == "running" and _gone(status):
+            if not any(self.rows_dir.glob("*.json")):
+                raise UserError(f"{self.name} is marked done, but {self.weights} is missing.", REMOVE)
+            status["state"] = "rows only"
+        if status["state"] == "running" and lock.owner(self.path) is None:
             status["state"] = "stopped"
         return status
 
@@ -227,6 +234,11 @@ class Run:
     def refuse_unfinished(self) -> None:
         """Raise UserError unless the training is done."""
         status = self.status()
+        if status["state"] == "rows only":
+            raise UserError(
+                f"{self.name} has only its rows left: {self.weights} is missing.",
+                "The command that made it trains it again (posbench show says which).",
+            )
         if status["state"] != "done":
             raise UserError(
                 f"{self.name} is not finished: {status['state']} at step {status['step']}.",
@@ -248,24 +260,9 @@ class Run:
 
     # What a training writes ---------------------------------------------------------------------------------------
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the run. Raises UserError at once when another process holds it; a killed process holds nothing."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(self.path / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except filelock.Timeout as error:
-            raise UserError(
-                f"{self.name} is being trained by another process.", "posbench runs shows how far it is."
-            ) from error
-        try:
-            # What a write that was killed left behind; under the lock nobody else is writing here.
-            for left_over in self.path.glob(".*.tmp"):
-                left_over.unlink()
-            yield
-        finally:
-            lock.release()
+    def lock(self) -> AbstractContextManager[None]:
+        """Be the only process that writes it. Raises `lock.HeldError` at once when another one is at it."""
+        return lock.hold(self.path, self.name)
 
     def begin(self, config: Config, tokenizer: Tokenizer, record: Mapping[str, Any]) -> None:
         """Write the record of step 0. run.json comes last: where it stands, all of it stands.
@@ -306,8 +303,8 @@ class Run:
         self.tokenizer()
 
     def write_status(self, state: str, **fields: Any) -> None:
-        who = {"pid": os.getpid(), "host": socket.gethostname(), "time": _now()}
-        files.write_json(self.path / "status.json", {**fields, **who, "state": state})
+        here = {"host": socket.gethostname(), "time": _now()}
+        files.write_json(self.path / "status.json", {**fields, **here, "state": state})
 
     def fail(self, reason: str) -> None:
         """Mark the run failed at the step of its last checkpoint."""
@@ -319,21 +316,16 @@ class Run:
 
     def log(self, text: str) -> None:
         """Add a line to log.txt."""
+        files.check(self.path / "log.txt")
         with (self.path / "log.txt").open("a", encoding="utf-8") as file:
             file.write(f"{_now()} {text}\n")
 
-
-def _gone(status: Mapping[str, Any]) -> bool:
-    """True when the process that wrote `status` ran on this machine and no longer does."""
-    if os.name != "posix" or status.get("host") != socket.gethostname():
-        return False
-    try:
-        os.kill(int(status["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, KeyError, TypeError, OverflowError):
-        pass
-    return False
+    def remove(self) -> None:
+        """Delete it, rows and all: in one rename, so that a kill leaves the whole run or none. Raises as `lock`."""
+        with self.lock():
+            grave = Path(tempfile.mkdtemp(prefix=".removed-", dir=self.path.parent))
+            self.path.rename(grave / self.name)
+        shutil.rmtree(grave)
 
 
 def _now() -> str:

@@ -1,13 +1,14 @@
 """A study is configuration: runs, how each is evaluated, references, and the claims to hold against them.
 
     1. load    configs/study/NAME.yaml, or a file of the user's own
-    2. plan    one of its budgets, every run composed and checked before the first starts
-    3. run     train what is missing, evaluate each run as soon as it is trained, go on after a failure
+    2. plan    one of its budgets, every run and what is measured of it composed and checked before the first starts
+    3. run     posbench/launch.py: train what is missing, evaluate each run as soon as it is trained; then references
     4. tables  the rows of these runs, the paper's numbers beside them, the claims seen or not seen
 
     title: what it compares
     common: [data=sotu, train.length=128]               overrides of every run
-    runs: [[encoding=rope], [encoding=alibi, seed=2]]   and of each
+    runs: [[encoding=rope], [encoding=alibi, "seed=1,2"]]  and of each; as after -m, several values are several runs
+    runs_from: FILE                                     more of them, a line each, beside this file or at a path
     evals: {NAME: {protocol: sliding, lengths: [...]}}  settings of the group `eval`
     references: [unigram, bigram]
     budgets: {default: {common: [train.tokens=...], evals: {NAME: {targets: ...}}, note: ...}, ...}
@@ -21,32 +22,31 @@ from __future__ import annotations
 
 import shlex
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from posbench import baselines, evaluate, system
-from posbench.compose import compose
+from posbench import baselines, evaluate, launch, system
+from posbench.compose import combinations, compose
 from posbench.config import Config, Eval
 from posbench.data import tokens
-from posbench.errors import UserError, refused, unknown
+from posbench.errors import UserError, reason, unknown
+from posbench.job import Job, Result, described
+from posbench.launch import LOOK_SECONDS, Settings
+from posbench.lock import HeldError
 from posbench.records import Row
 from posbench.report import claims, published
 from posbench.report.claims import Claim
 from posbench.report.lengths import length_tables
 from posbench.report.parts import parts
 from posbench.report.tables import Table
-from posbench.run import Run, directory
+from posbench.run import name as run_name
 from posbench.search_path import files
-from posbench.train import train
 
-KEYS = ("title", "common", "runs", "evals", "references", "budgets", "claims")
+KEYS = ("title", "common", "runs", "runs_from", "evals", "references", "budgets", "claims")
 BUDGET_KEYS = ("common", "evals", "note")
 
 
@@ -62,18 +62,6 @@ class Study:
     references: list[str]
     budgets: dict[str, dict[str, Any]]
     claims: list[Claim]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a plan: the overrides that make it, and the config they compose to."""
-
-    overrides: list[str]
-    config: Config
-
-    @property
-    def run(self) -> Run:
-        return Run(directory(self.config))
 
 
 @dataclass(frozen=True)
@@ -94,8 +82,8 @@ class Outcome:
 
     plan: Plan
     rows: list[Row] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    """Error by run or reference."""
+    results: list[tuple[str, Result | None]] = field(default_factory=list)
+    """What came of each run and reference, by name; None of one that was not begun."""
     seconds: float = 0.0
     matmul_rate: float = 0.0
     """GF/s of a float32 matrix product on this machine."""
@@ -124,14 +112,20 @@ def load(name: str) -> Study:
         entries = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise UserError(f"The study {file} cannot be read.", " ".join(str(error).split())) from error
-    if not isinstance(entries, Mapping) or not entries.get("runs"):
-        raise UserError(f"The study {file} names no runs.", "As in runs: [[encoding=rope], [encoding=alibi]]")
+    if not isinstance(entries, Mapping):
+        raise UserError(f"The study {file} is no mapping of keys.", f"key of a study: {', '.join(KEYS)}")
     _known("key of a study", entries, KEYS)
+    listed = entries.get("runs") or []
+    runs = [_words(file, own) for own in (listed if isinstance(listed, list) else [listed])]
+    if entries.get("runs_from"):
+        runs += _runs_from(file.parent / str(entries["runs_from"]))
+    if not runs:
+        raise UserError(f"The study {file} names no runs.", "As in runs: [[encoding=rope], [encoding=alibi]]")
     study = Study(
         name=file.stem,
         title=entries.get("title", file.stem),
         common=entries.get("common", []),
-        runs=entries["runs"],
+        runs=runs,
         evals=entries.get("evals", {}),
         references=entries.get("references", []),
         budgets=entries.get("budgets", {"default": {}}),
@@ -146,26 +140,52 @@ def load(name: str) -> Study:
     return study
 
 
+def _words(file: Path, own: Any) -> list[str]:
+    """The overrides of a run: a list of them, or a line as after `posbench train`."""
+    if isinstance(own, str):
+        own = shlex.split(own)
+    if not isinstance(own, list) or not all(isinstance(word, str) for word in own):
+        raise UserError(
+            f"The study {file} has a run that is no list of settings: {own}.", "As in [encoding=rope, seed=2]"
+        )
+    return own
+
+
+def _runs_from(file: Path) -> list[list[str]]:
+    """The runs of a list in a file: one a line, in the words of a command line; what follows a # is left out."""
+    try:
+        lines = [shlex.split(line, comments=True) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise UserError(f"The list of runs {file} cannot be read: {reason(error)}.") from error
+    return [words for words in lines if words]
+
+
 def _known(kind: str, entries: Mapping[str, Any], allowed: Sequence[str] | Mapping[str, Any]) -> None:
     for key in entries:
         if key not in allowed:
             raise unknown(kind, str(key), allowed)
 
 
-def plan(study: Study, budget: str = "default", overrides: Sequence[str] = ()) -> Plan:
+def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), folder: str | None = None) -> Plan:
     """Every run and eval of a budget, composed and checked; `overrides` come last, in every run.
 
-    Raises `UserError` for a budget that does not exist and for anything that could not be trained or evaluated.
+    `folder` is the --config-dir that the command of each run needs. Raises `UserError` for a budget that does not exist
+    and for anything that could not be trained or evaluated.
     """
     if budget not in study.budgets:
         raise unknown("budget", budget, study.budgets)
     chosen = study.budgets[budget]
     common = [*study.common, *chosen.get("common", [])]
+    extra = ["--config-dir", folder] if folder else []
     jobs = []
     for own in study.runs:
-        words = [*common, *own, *overrides]
-        jobs.append(Job(words, compose(words)))
-    names = [job.run.name for job in jobs]
+        try:
+            for words in combinations([*common, *own, *overrides]):
+                config = compose(words)
+                jobs.append(Job(config, shlex.join(["posbench", "train", *words, *extra]), run_name(config)))
+        except UserError as error:
+            raise UserError(f"In the run {shlex.join(own)}: {error.message}", error.hint) from error
+    names = [job.label for job in jobs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise UserError(f"The study {study.name} has the run {twice} twice.")
@@ -173,6 +193,11 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = ()) -
     for name, settings in study.evals.items():
         settings = settings | chosen.get("evals", {}).get(name, {})
         evals.append(compose([f"eval.{key}={_hydra(value)}" for key, value in settings.items()]).eval)
+    for eval in evals:
+        if eval.min_context is None:  # one for all runs, so that they share their targets
+            eval.min_context = max(*eval.lengths, *(job.config.train.length for job in jobs), 0)
+    asked = [[one for eval in evals for one in evaluate.requests(job.config, eval)] for job in jobs]
+    jobs = [replace(job, requests=requests) for job, requests in zip(jobs, asked, strict=True)]
     return Plan(study, budget, jobs, evals, chosen.get("note"))
 
 
@@ -187,17 +212,43 @@ def _hydra(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
+def needed(names: Collection[str]) -> dict[str, list[str]]:
+    """Of the runs of these names those that studies in the config folders list, each with these studies.
+
+    Raises `UserError` for a study that cannot be planned: nobody can say what that needs.
+    """
+    found: dict[str, list[str]] = {}
+    for study in map(load, files("study")):
+        listed = set()
+        for budget in study.budgets.values():
+            for own in study.runs:
+                for words in combinations([*study.common, *budget.get("common", []), *own]):
+                    if any(_could_be(name, words) for name in names):
+                        listed.add(run_name(compose(words)))
+        for name in listed.intersection(names):
+            found.setdefault(name, []).append(study.name)
+    return found
+
+
+def _could_be(run: str, words: Sequence[str]) -> bool:
+    """Whether these overrides may make the run of that name, as far as its name says: composing them takes longer."""
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    parts = {"encoding": "{}", "train.length": "-L{}-", "model": "-{}-s", "seed": "-s{}-"}
+    return all(pattern.format(given[key]) in run for key, pattern in parts.items() if given.get(key, "").isalnum())
+
+
 def run(
     plan: Plan,
     say: Callable[[str], None] = lambda text: None,
     on_row: Callable[[Row], None] = lambda row: None,
-    fail_fast: bool = False,
+    how: Settings = Settings(),  # noqa: B008 (it cannot be changed)
+    pause: Callable[[float], None] = time.sleep,
 ) -> Outcome:
     """Do what is missing of a plan and gather the rows of all of it.
 
     `say` is told in whole lines what is done, what was done before and what failed; `on_row` is told of every new row
-    once it is on disk. A run that fails is left behind, unless `fail_fast`: its error is said at once, stands in its
-    log, and is in the outcome. Raises `UserError` when the text itself cannot be had.
+    that is measured in this process, once it is on disk. A run that fails is said at once, stands in its log, and is in
+    the outcome. Raises `UserError` when the text itself cannot be had.
     """
     start = time.monotonic()
     system.set_threads(0)
@@ -205,7 +256,7 @@ def run(
     say(plan.study.title)
     if plan.note:
         say(plan.note)
-    texts: dict[str, tuple[Config, dict[evaluate.Request, None]]] = {}
+    texts: dict[str, Config] = {}
     said: set[str] = set()
 
     def say_once(text: str) -> None:
@@ -213,7 +264,7 @@ def run(
         say(text)
 
     def say_new(text: str) -> None:
-        """What a training says, but for what was said of its text before the first one."""
+        """What a job says, but for what was said of its text before the first one."""
         if text not in said:
             say(text)
 
@@ -221,37 +272,16 @@ def run(
         # Before the first run: a corpus that cannot be had is one error, not one of every run.
         if (text := _text(job.config)) not in texts:
             tokens.prepare(job.config.data, job.config.tokenizer, say=say_once)
-            texts[text] = (job.config, {})
+            texts[text] = job.config
 
-    def measure(rows: Callable[[Callable[[Row], None]], list[Row]]) -> None:
-        new: list[Row] = []
-
-        def told(row: Row) -> None:
-            new.append(row)
-            on_row(row)
-
-        found = rows(told)
-        outcome.rows += found
-        if len(new) < len(found):
-            say(f"{len(found) - len(new)} of {len(found)} rows were there already")
-
-    for number, job in enumerate(plan.jobs, start=1):
-        say(f"[{number}/{len(plan.jobs)}] {job.run.name}")
-        try:
-            trained = train(job.config, f"posbench train {shlex.join(job.overrides)}", say_new)
-            wanted = [request for eval in plan.evals for request in evaluate.requests(trained, eval)]
-            texts[_text(job.config)][1].update(dict.fromkeys(wanted))
-            measure(partial(evaluate.evaluate, trained, wanted, False, job.config.device))
-        except Exception as error:
-            _fail(outcome, job.run.name, error, say, job.run)
-            if fail_fast:
-                break
-    for config, asked in texts.values():
+    results = launch.run(plan.jobs, how, say_new, on_row, pause=pause)
+    outcome.results = [(job.label, result) for job, result in zip(plan.jobs, results, strict=True)]
+    for text, config in texts.items():
+        done = [job for job, result in zip(plan.jobs, results, strict=True) if result and result.state == "done"]
+        asked = dict.fromkeys(request for job in done if _text(job.config) == text for request in job.requests)
         for name in plan.study.references if asked else []:
-            try:
-                measure(partial(baselines.evaluate, name, config, list(asked), False))
-            except Exception as error:
-                _fail(outcome, name, error, say)
+            outcome.results.append((name, _reference(name, config, list(asked), say, on_row, pause)))
+    outcome.rows = [row for _, result in outcome.results if result for row in result.rows]
     outcome.seconds = time.monotonic() - start
     return outcome
 
@@ -260,10 +290,31 @@ def _text(config: Config) -> str:
     return repr((config.data, config.tokenizer))
 
 
-def _fail(outcome: Outcome, name: str, error: Exception, say: Callable[[str], None], run: Run | None = None) -> None:
-    """Say it now, keep it for the summary, and put what the programmer needs into the run's log."""
-    outcome.failed[name] = str(refused(error) or error) or type(error).__name__
-    say(f"error: {name}: {outcome.failed[name]}")
-    if run is not None and run.path.is_dir():
-        with suppress(OSError):  # a log that cannot be written, say on a full disk, must not end the study
-            run.log("".join(traceback.format_exception(error)).rstrip())
+def _reference(
+    name: str,
+    config: Config,
+    requests: list[evaluate.Request],
+    say: Callable[[str], None],
+    on_row: Callable[[Row], None],
+    pause: Callable[[float], None],
+) -> Result:
+    """The rows of a reference on the text of `config`."""
+    new: list[Row] = []
+
+    def told(row: Row) -> None:
+        new.append(row)
+        on_row(row)
+
+    while True:
+        try:
+            rows = baselines.evaluate(name, config, requests, False, told)
+        except HeldError:  # it takes seconds, and then is there
+            pause(LOOK_SECONDS)
+        except Exception as error:
+            message, tail = described(error)
+            say("\n".join([f"error: {name}: {message}", *(f"  {line}" for line in tail)]))
+            return Result("failed", message, tail)
+        else:
+            if len(new) < len(rows):
+                say(f"{len(rows) - len(new)} of {len(rows)} rows were there already")
+            return Result("done", rows=rows)

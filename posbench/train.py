@@ -34,8 +34,9 @@ from posbench.data.tokens import Prepared, Stream
 from posbench.decisions import Decisions, activation_bytes, decide, obey, refuse_oversized
 from posbench.errors import UserError
 from posbench.identity import label
+from posbench.lock import HeldError
 from posbench.model import Decoder
-from posbench.progress import duration, progress
+from posbench.progress import LINE_SECONDS, duration, progress
 from posbench.run import Run, directory
 from posbench.side_by_side import each
 from posbench.statistics import exp
@@ -65,19 +66,16 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
     device = system.device(config.device)
     prepared = tokens.prepare(config.data, initial.tokenizer(config), say=say)
     batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
+    run = Run(directory(config))
+    if _trained(run, config, batches.stream.digest, say):
+        return run
     refuse_oversized(config, prepared.tokenizer.vocab_size)
     decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end)
     initial.take_over(config, decoder)
     decoder.to(device)
-    run = Run(directory(config))
     with run.lock():
-        if run.started:
-            run.refuse_other(config, batches.stream.digest)
-            if run.done:
-                checkpoint.read_header(run.weights, "weights", run.hash)
-                run.checkpoint.unlink(missing_ok=True)
-                say(f"{run.name} is trained already")
-                return run
+        if _trained(run, config, batches.stream.digest, say):  # by another process, meanwhile
+            return run
 
         def tell(text: str) -> None:
             run.log(text)
@@ -108,6 +106,8 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
             tell(f"going on from step {state.step} of {_steps(config)}")
         try:
             _loop(run, config, decisions, decoder, optimizer, state, batches, valid, tell)
+        except HeldError:  # it is another process's now, and so is its status
+            raise
         except torch.OutOfMemoryError as error:
             run.fail("out of memory")
             windows_a_part = max(1, decisions.micro_tokens // config.train.length // 2)
@@ -117,6 +117,18 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
             run.fail(str(error))
             raise
     return run
+
+
+def _trained(run: Run, config: Config, ids_digest: str, say: Say) -> bool:
+    """Whether the run is finished. Raises UserError when another one lies in its place, or its weights are damaged."""
+    if run.started:
+        run.refuse_other(config, ids_digest)
+    if not run.started or not run.done:
+        return False
+    checkpoint.read_header(run.weights, "weights", run.hash)
+    run.checkpoint.unlink(missing_ok=True)
+    say(f"{run.name} is trained already")
+    return True
 
 
 def _loop(
@@ -134,10 +146,15 @@ def _loop(
     settings, steps, device = config.train, _steps(config), decoder.embed.weight.device
     loss_of = torch.compile(decoder.loss) if decisions.compile else decoder.loss
     saved = time.monotonic()
-    begun = saved - state.seconds
+    begun, told = saved - state.seconds, -math.inf
     run.write_status("running", **_status(config, batches, state))
 
-    with run.open_metrics(state.step) as metrics, Stop() as stop, progress(steps, run.name) as bar:
+    with (
+        run.open_metrics(state.step) as metrics,
+        Stop() as stop,
+        progress(steps, run.name) as bar,
+        system.peak_memory(device) as peak,
+    ):
         journal = Journal(metrics, state, settings.batch_tokens, fetch=CUDA_FETCH if device.type == "cuda" else 1)
         while state.step < steps:
             batch, positions = batches.next(state, decoder, device)
@@ -150,7 +167,9 @@ def _loop(
             last = state.step == steps
             if valid and (last or _crosses(settings.validate_tokens, state.step, settings.batch_tokens)):
                 journal.add_validation(validate(decoder, valid, config, decisions))
-                tell(f"step {state.step} of {steps}: {_valid(state)}, {journal.text}")
+                if last or time.monotonic() - told >= LINE_SECONDS:
+                    told = time.monotonic()
+                    tell(f"step {state.step} of {steps}: {_valid(state)}, {journal.text}")
             if not last and (stop.asked or time.monotonic() - saved >= settings.checkpoint_seconds):
                 journal.fetch()
                 checkpoint.save(run.checkpoint, run.hash, state, decoder, optimizer, device)
@@ -161,7 +180,7 @@ def _loop(
         journal.fetch()
 
     checkpoint.save_weights(run.weights, run.hash, state.step, decoder)
-    run.write_status("done", **_status(config, batches, state))
+    run.write_status("done", **_status(config, batches, state), peak_memory=peak.bytes)
     run.checkpoint.unlink(missing_ok=True)
     tell(f"done in {duration(state.seconds)}: {_valid(state)}")
     stop.leave()

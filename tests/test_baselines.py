@@ -99,7 +99,7 @@ def run(tmp_path: Path):
 
 @pytest.mark.parametrize("protocol", evaluate.PROTOCOLS)
 def test_a_reference_scores_the_targets_of_a_run(run, protocol):
-    wanted = evaluate.requests(run, Eval(lengths=[64], protocol=protocol, block=8, targets=96))
+    wanted = evaluate.requests(run.config, Eval(lengths=[64], protocol=protocol, block=8, targets=96))
     for row, of_run in zip(
         baselines.evaluate("bigram", run.config, wanted), evaluate.evaluate(run, wanted), strict=True
     ):
@@ -109,8 +109,8 @@ def test_a_reference_scores_the_targets_of_a_run(run, protocol):
 
 def test_a_reference_does_not_depend_on_length_or_protocol(run):
     """A bigram sees one id, and every target of every window has one before it."""
-    nonoverlapping = evaluate.requests(run, Eval(lengths=[64]))
-    sliding = evaluate.requests(run, Eval(lengths=[64], protocol="sliding", stride=3))
+    nonoverlapping = evaluate.requests(run.config, Eval(lengths=[64]))
+    sliding = evaluate.requests(run.config, Eval(lengths=[64], protocol="sliding", stride=3))
     rows = baselines.evaluate("bigram", run.config, [*nonoverlapping, *sliding])
     assert len({row.loss for row in rows}) == 1
 
@@ -119,9 +119,9 @@ def test_the_bigram_row_is_the_mean_over_the_test_stream(run):
     prepared = made.prepared(run)
     train, valid, test = (prepared.stream(split).ids for split in ("train", "validation", "test"))
     bigram = Bigram.count(train, prepared.tokenizer.vocab_size, valid)
-    (row,) = baselines.evaluate("bigram", run.config, evaluate.requests(run, Eval()))
+    (row,) = baselines.evaluate("bigram", run.config, evaluate.requests(run.config, Eval()))
     assert row.loss == pytest.approx(bigram.losses(test[:-1], test[1:]).mean())
-    (alone,) = baselines.evaluate("unigram", run.config, evaluate.requests(run, Eval()))
+    (alone,) = baselines.evaluate("unigram", run.config, evaluate.requests(run.config, Eval()))
     assert row.loss < alone.loss < math.log(prepared.tokenizer.vocab_size)
 
 
@@ -137,25 +137,25 @@ def test_the_bigram_counted_with_dictionaries(run):
         alone = (once[target] + 1) / (len(train) - 1 + vocab_size)
         conditional = pairs[previous, target] / before[previous] if before[previous] else alone
         nats -= math.log(weight * conditional + (1 - weight) * alone)
-    (row,) = baselines.evaluate("bigram", run.config, evaluate.requests(run, Eval()))
+    (row,) = baselines.evaluate("bigram", run.config, evaluate.requests(run.config, Eval()))
     assert row.nats == pytest.approx(nats)
 
 
 def test_a_reference_is_found_among_the_rows_of_all_runs(run, tmp_path):
     new: list[records.Row] = []
-    (row,) = baselines.evaluate("unigram", run.config, evaluate.requests(run, Eval()), on_row=new.append)
+    (row,) = baselines.evaluate("unigram", run.config, evaluate.requests(run.config, Eval()), on_row=new.append)
     assert new == [row]
     assert (row.kind, row.encoding, row.train_length, row.seed, row.model) == ("reference", "unigram", None, None, None)
     assert row.run == f"unigram-{row.corpus}-bytes-{row.run_hash}"
     assert row.path.parent == tmp_path / "runs" / row.run / "rows"
     assert records.read() == [row]
-    again = baselines.evaluate("unigram", run.config, evaluate.requests(run, Eval()), on_row=new.append)
+    again = baselines.evaluate("unigram", run.config, evaluate.requests(run.config, Eval()), on_row=new.append)
     assert again == new
 
 
 def test_references_of_other_text_or_vocabulary_have_another_name(run, tmp_path):
     other = replace(run.config, data=made.data(made.text(tmp_path / "other", first=50)))
-    wanted = evaluate.requests(run, Eval())
+    wanted = evaluate.requests(run.config, Eval())
     (one,), (two,) = (baselines.evaluate("unigram", config, wanted) for config in (run.config, other))
     assert one.run_hash != two.run_hash
 

@@ -113,7 +113,7 @@ def of(runs: Path, kind: str) -> Path:
 
 def tree(folder: Path) -> dict[str, str]:
     """The digest of every file below `folder`."""
-    files = (file for file in folder.rglob("*") if file.is_file() and file.name != ".lock")
+    files = (file for file in folder.rglob("*") if file.is_file())
     return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
@@ -299,7 +299,7 @@ def test_of_two_trainings_of_one_config_the_second_says_so(made, runs: Path, mon
     assert posbench(command).status == 0
     run = of(runs, "half")
     assert seen[0].status == 2
-    assert f"error: {run.name} is being trained by another process.\n" in seen[0].err
+    assert f"error: {run.name} is being worked on by another process, pid " in seen[0].err
     assert toys.sha(run / "model.safetensors") == toys.sha(made[0] / "undisturbed" / "model.safetensors")
 
 

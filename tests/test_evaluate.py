@@ -20,13 +20,14 @@ import tiny
 import torch
 import torch.nn.functional as F
 
-from posbench import evaluate, records
+from posbench import evaluate, lock, records
 from posbench.config import Eval
 from posbench.data.tokenizer import Tokenizer
 from posbench.data.windows import generators, nonoverlapping, sliding
 from posbench.encodings.rope import Rope
 from posbench.errors import UserError
 from posbench.evaluate import Request
+from posbench.lock import HeldError
 from posbench.records import KINDS
 from posbench.run import Run, directory
 
@@ -51,7 +52,7 @@ def rope(text: Path) -> Run:
 
 
 def asked(run: Run, lengths: list[int], **settings) -> list[Request]:
-    return evaluate.requests(run, Eval(lengths=lengths, **settings))
+    return evaluate.requests(run.config, Eval(lengths=lengths, **settings))
 
 
 def results(row: records.Row) -> dict:
@@ -315,6 +316,46 @@ def test_missing_says_what_is_to_do_and_how_much_it_reads(rope):
     assert [request.length for request, _ in evaluate.missing(rope, wanted)] == [32, 10**6]
 
 
+def test_what_is_there_is_read_while_another_process_works_on_the_run(rope):
+    """Reading takes no lock, as in a folder that cannot be written; what is missing is that process's to measure."""
+    wanted = asked(rope, [32])
+    rows = evaluate.evaluate(rope, wanted)
+    with rope.lock():
+        assert evaluate.evaluate(rope, wanted) == rows
+        with pytest.raises(HeldError, match="is being worked on by another process"):
+            evaluate.evaluate(rope, asked(rope, [64]))
+    assert len(evaluate.evaluate(rope, asked(rope, [64]))) == 2
+
+
+def test_what_another_process_measured_in_between_is_not_measured_again(rope, monkeypatch):
+    """It was missing before the lock was had, and is there after."""
+    wanted, real, new = asked(rope, [32]), lock.hold, list[records.Row]()
+
+    def hold(folder: Path, name: str):
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluate.lock, "hold", real)
+            evaluate.evaluate(rope, wanted[:1])
+        return real(folder, name)
+
+    monkeypatch.setattr(evaluate.lock, "hold", hold)
+    assert [row.length for row in evaluate.evaluate(rope, wanted, on_row=new.append)] == [16, 32]
+    assert [row.length for row in new] == [32]
+
+
+def test_rows_are_kept_without_weights_in_whatever_precision_they_were_measured(rope, monkeypatch):
+    """Those of a GPU are in bfloat16; here is none."""
+    wanted = asked(rope, [32])
+    assert evaluate.kept(rope, wanted) is None
+    real = evaluate._blank
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "_blank", lambda *how: replace(real(*how), dtype="bfloat16"))
+        rows = evaluate.evaluate(rope, wanted)
+    rope.weights.unlink()
+    assert evaluate.kept(rope, wanted) == rows
+    with pytest.raises(UserError, match="has only its rows left"):
+        evaluate.evaluate(rope, asked(rope, [64]))
+
+
 @pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="kills itself")
 def test_a_kill_during_the_third_length_keeps_the_first_two(rope):
@@ -332,7 +373,7 @@ def killed(stream, windows, score, *rest):
             os.kill(os.getpid(), signal.SIGKILL)
     return measure(stream, windows, score, *rest)
 evaluate.measure = killed
-evaluate.evaluate(run, evaluate.requests(run, Eval(lengths=[32, 64, 128])), device="cpu")
+evaluate.evaluate(run, evaluate.requests(run.config, Eval(lengths=[32, 64, 128])), device="cpu")
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
@@ -460,7 +501,7 @@ def test_another_corpus_is_read_with_the_runs_tokenizer_and_named_in_the_row(rop
     other = made.text(tmp_path / "other", first=50)
     data = made.data(other)
     monkeypatch.setattr(evaluate, "corpus", lambda word, split: data)
-    own, there = (evaluate.evaluate(rope, evaluate.requests(rope, Eval(), on=on))[0] for on in (None, "other"))
+    own, there = (evaluate.evaluate(rope, evaluate.requests(rope.config, Eval(), on=on))[0] for on in (None, "other"))
     assert own.corpus == own.trained_on == there.trained_on
     assert there.corpus != there.trained_on
     assert there.corpus_hash != own.corpus_hash
@@ -487,7 +528,7 @@ def test_a_text_that_is_gone_is_missed_only_where_it_is_read(rope, text, tmp_pat
         assert run.model().encoding.hooks
         assert records.read([run.path])[0].corpus_hash == row.corpus_hash
     (tmp_path / "other.txt").write_text(made.document(50))
-    elsewhere = evaluate.requests(run, Eval(), on=str(tmp_path / "other.txt"))
+    elsewhere = evaluate.requests(run.config, Eval(), on=str(tmp_path / "other.txt"))
     assert evaluate.evaluate(run, elsewhere)[0].status == "ok"
     with pytest.raises(UserError, match=rf"There is no file {text}"):
         evaluate.evaluate(run, asked(run, []))

@@ -14,6 +14,7 @@ from posbench.report import catalogue
 
 DOCS = ROOT / "docs"
 OWN = DOCS / "add-an-encoding.md"
+SWEEPS = DOCS / "sweeps.md"
 FOOTGUNS = (DOCS / "footguns.md").read_text(encoding="utf-8")
 
 SMALLEST = {
@@ -26,6 +27,23 @@ SMALLEST = {
     "posbench check capped --config-dir my": "",
 }
 """The commands of the page on one's own encoding, with what is added so that they take a moment."""
+
+
+SEVERAL = {
+    "posbench sweep encoding=rope,alibi 'seed=range(1,3)' train.length=128": TINY,
+    "posbench status": "",
+    "posbench status --format json": "",
+    "posbench sweep encoding=rope,alibi seed=3 train.length=128 on_error=stop": TINY,
+    "posbench sweep encoding=rope,alibi seed=4 train.length=128 on_error=retry=2": TINY,
+    "posbench study run mine.yaml": TINY,
+    "posbench study run mine.yaml --budget long device=cpu": TINY.replace("device=cpu", ""),
+    "posbench status mine.yaml": TINY,
+    "posbench rm none-L64 --yes": "",
+    "posbench sweep encoding=rope,alibi seed=5 train.length=128 workers=2": TINY,
+    "posbench study run mine.yaml workers=2": TINY,
+    "posbench train encoding=alibi train.length=128 seed=6": TINY,
+}
+"""Those of the page on sweeps. The first stands there twice."""
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +61,26 @@ def test_the_page_of_the_encodings_is_current(monkeypatch):
 
 
 def test_the_commands_of_the_docs_are_those_that_are_run():
-    written = {page.name: commands(page) for page in DOCS.glob("*.md") if commands(page)}
-    assert written == {OWN.name: list(SMALLEST)}
+    written = {page.name: list(dict.fromkeys(commands(page))) for page in DOCS.glob("*.md") if commands(page)}
+    assert written == {OWN.name: list(SMALLEST), SWEEPS.name: list(SEVERAL)}
 
 
-@pytest.mark.slow
-def test_an_encoding_of_ones_own_gets_check_and_table(tmp_path, monkeypatch, capfd):
-    """Its files are written and its commands given as the page has them, in one empty folder."""
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in, with runs and prepared text of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
-    (tmp_path / "my" / "encoding").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_an_encoding_of_ones_own_gets_check_and_table(folder, capfd):
+    """Its files are written and its commands given as the page has them, in one empty folder."""
+    (folder / "my" / "encoding").mkdir(parents=True)
     for name in re.findall(r"`(my/encoding/\w+\.(?:py|yaml))`:\n\n```", OWN.read_text(encoding="utf-8")):
-        (tmp_path / name).write_text(block(OWN, name), encoding="utf-8")
+        (folder / name).write_text(block(OWN, name), encoding="utf-8")
     printed = ""
     for command in commands(OWN):
         status = cli.run([*shlex.split(command)[1:], *SMALLEST[command].split()])
@@ -70,6 +94,25 @@ def test_an_encoding_of_ones_own_gets_check_and_table(tmp_path, monkeypatch, cap
         assert re.search(rf"^{name} +128 ", printed, re.M)
     assert cli.run(shlex.split("check capped encoding.inner=rope --config-dir my")) == 2
     assert "it caps the distances of a bias" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_sweeps_and_a_study_of_ones_own_run_as_the_page_has_them(folder, capfd):
+    """In one folder: what is done is found again, a run that was removed is made again, in a process of its own."""
+    for name in ("mine.yaml", "more.txt"):
+        (folder / name).write_text(block(SWEEPS, name), encoding="utf-8")
+    out, err = {}, {}
+    for command in commands(SWEEPS):
+        status = cli.run([*shlex.split(command)[1:], *SEVERAL[command].split()])
+        out[command], err[command] = capfd.readouterr()
+        assert status == 0, f"{command}: {err[command]}"
+    first, *_ = SEVERAL
+    assert err[first].count("is trained already") == 4  # the second time
+    assert "6 runs: 6 done" in out["posbench status mine.yaml"]
+    last = err["posbench study run mine.yaml workers=2"]
+    assert last.count("is trained already") == 5
+    assert "[6/6] done in" in last
 
 
 def test_the_page_tells_every_hook_and_property():

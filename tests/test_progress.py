@@ -56,6 +56,42 @@ def test_the_last_line_is_not_said_twice(clock: Clock, capsys: pytest.CaptureFix
     assert capsys.readouterr().err.splitlines() == ["rope 1/2 (50%)", "rope 2/2 (100%)"]
 
 
+def test_a_step_of_minutes_is_no_silence(clock: Clock, capsys: pytest.CaptureFixture[str]):
+    """The first step takes 70 s, as with a compilation: a line at 31 s and one at 62, then what the step gave."""
+    with progress.progress(100, "rope") as bar:
+        assert isinstance(bar, progress._Lines)
+        for _ in range(2):
+            clock.now += 31
+            bar.beat()
+            bar.beat()
+        clock.now += 8
+        bar.update(1, "loss 9.0")
+    assert capsys.readouterr().err.splitlines() == ["rope 0/100 (0%)", "rope 0/100 (0%)", "rope 1/100 (1%), loss 9.0"]
+
+
+def test_the_time_left_is_that_of_the_last_step_however_long_ago(clock: Clock, capsys: pytest.CaptureFixture[str]):
+    """10 of 100 took 20 s, so the other 90 take 180 s: also when the 11th takes a minute."""
+    with progress.progress(100, "rope") as bar:
+        bar.update(0)
+        clock.now += 20
+        bar.update(10)
+        clock.now += 60
+        assert isinstance(bar, progress._Lines)
+        bar.beat()
+    assert capsys.readouterr().err == "rope 10/100 (10%), 3 min 0 s left\n"
+
+
+def test_what_cannot_say_how_far_it_is_says_that_it_is_still_at_it(clock: Clock, capsys: pytest.CaptureFixture[str]):
+    lines = progress._Waiting("sotu: preparing the text")
+    lines.beat()
+    clock.now += 61
+    lines.beat()
+    lines.end()
+    with progress.waiting("sotu: preparing the text"):
+        pass
+    assert capsys.readouterr().err == "sotu: preparing the text, 1 min 1 s so far\n"
+
+
 def test_a_short_job_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]):
     with progress.progress(3, "rope") as bar:
         bar.update(3)

@@ -41,7 +41,9 @@ def rope(text: Path) -> Run:
 
 
 def rows(run: Run, *names: str, lengths: tuple[int, ...] = (64,), targets: int = 128, **settings) -> list[Row]:
-    wanted = evaluate.requests(run, Eval(lengths=list(lengths), targets=targets, extensions=list(names), **settings))
+    wanted = evaluate.requests(
+        run.config, Eval(lengths=list(lengths), targets=targets, extensions=list(names), **settings)
+    )
     return evaluate.evaluate(run, wanted)
 
 
@@ -68,15 +70,15 @@ def loss(run: Run, length: int, targets: int, **how) -> float:
 
 
 def test_each_extension_is_asked_at_every_length_and_none_of_a_plain_run_is_the_run_itself(rope: Run):
-    wanted = evaluate.requests(rope, Eval(lengths=[64], extensions=["none", "pi", "pi"]))
+    wanted = evaluate.requests(rope.config, Eval(lengths=[64], extensions=["none", "pi", "pi"]))
     pi = extensions.write(load_group("extension", "pi"))
     assert [(one.extension, one.length) for one in wanted] == [(None, 16), (None, 64), (pi, 16), (pi, 64)]
-    assert evaluate.requests(rope, Eval(lengths=[64])) == wanted[:2]
+    assert evaluate.requests(rope.config, Eval(lengths=[64])) == wanted[:2]
 
 
 def test_an_unknown_extension_is_named_with_those_there_are(rope: Run):
     with pytest.raises(UserError, match=r"There is no extension 'yarm'\. Did you mean 'yarn'\?"):
-        evaluate.requests(rope, Eval(extensions=["yarm"]))
+        evaluate.requests(rope.config, Eval(extensions=["yarm"]))
 
 
 def test_a_description_comes_back_as_it_was_written():
@@ -116,7 +118,7 @@ def test_rows_do_not_depend_on_what_was_read_before(rope: Run):
 
 def test_what_was_measured_is_not_measured_again(rope: Run):
     new: list[Row] = []
-    wanted = evaluate.requests(rope, Eval(lengths=[64], targets=128, extensions=["none", "pi"]))
+    wanted = evaluate.requests(rope.config, Eval(lengths=[64], targets=128, extensions=["none", "pi"]))
     assert len(evaluate.missing(rope, wanted)) == 4
     first = evaluate.evaluate(rope, wanted)
     assert evaluate.missing(rope, wanted) == []
@@ -167,7 +169,7 @@ def test_the_key_holds_the_settings_that_differ_from_the_defaults(rope: Run):
     other = described | {"factor": 4, "ramp": "paper"}
     assert json.loads(extensions.key(other)) == {"name": "yarn", "class": cls, "factor": 4, "ramp": "paper"}
     found = evaluate.evaluate(
-        rope, evaluate.requests(rope, Eval(lengths=[64], targets=128), extended=[described, other])
+        rope, evaluate.requests(rope.config, Eval(lengths=[64], targets=128), extended=[described, other])
     )
     assert len({records.digest(row) for row in found}) == 4
     assert [extension_label(row) for row in found] == ["yarn"] * 2 + ["yarn factor=4 ramp=paper"] * 2
@@ -210,9 +212,9 @@ def test_an_extension_that_does_not_apply_is_a_marked_row_and_the_others_stand(t
 
 def test_of_one_run_it_can_be_refused_before_anything_is_read(text: Path):
     alibi = made.finished_run(text, "alibi", 16)
-    evaluate.refuse_inapplicable(alibi, evaluate.requests(alibi, Eval(extensions=["none", "pi"])))
+    evaluate.refuse_inapplicable(alibi, evaluate.requests(alibi.config, Eval(extensions=["none", "pi"])))
     with pytest.raises(UserError, match="'yarn' does not apply to alibi"):
-        evaluate.refuse_inapplicable(alibi, evaluate.requests(alibi, Eval(extensions=["pi", "yarn"])))
+        evaluate.refuse_inapplicable(alibi, evaluate.requests(alibi.config, Eval(extensions=["pi", "yarn"])))
 
 
 def test_positions_that_end_are_said_under_an_extension_too(text: Path):
@@ -223,7 +225,7 @@ def test_positions_that_end_are_said_under_an_extension_too(text: Path):
 
 def test_what_an_extension_cannot_work_with_is_a_marked_row(rope: Run):
     short = load_group("extension", "longrope") | {"factors": [2.0]}
-    wanted = evaluate.requests(rope, Eval(lengths=[64], targets=128), extended=[short])
+    wanted = evaluate.requests(rope.config, Eval(lengths=[64], targets=128), extended=[short])
     (row,) = [row for row in evaluate.evaluate(rope, wanted) if row.length == 64]
     assert (
         row.reason == "The extension 'longrope' cannot extend rope: factors needs one number for each of 4 pairs, not 1"
@@ -231,7 +233,7 @@ def test_what_an_extension_cannot_work_with_is_a_marked_row(rope: Run):
 
 
 def test_references_are_counted_once_whatever_the_extensions(rope: Run):
-    wanted = evaluate.requests(rope, Eval(lengths=[64], targets=128, extensions=["none", "pi"]))
+    wanted = evaluate.requests(rope.config, Eval(lengths=[64], targets=128, extensions=["none", "pi"]))
     assert [row.length for row in baselines.evaluate("bigram", rope.config, wanted)] == [16, 64]
 
 
@@ -258,7 +260,7 @@ def test_factors_are_searched_on_validation_text_and_stand_in_the_key(rope: Run,
 
 
 def test_a_search_is_made_once(rope: Run, monkeypatch: pytest.MonkeyPatch):
-    wanted = evaluate.requests(rope, Eval(lengths=[64], targets=64, extensions=["longrope"]))
+    wanted = evaluate.requests(rope.config, Eval(lengths=[64], targets=64, extensions=["longrope"]))
     assert len(evaluate.missing(rope, wanted)) == 2
     first = evaluate.evaluate(rope, wanted)
     monkeypatch.setattr(longrope, "find_factors", lambda *how: pytest.fail("searched again"))
@@ -275,7 +277,7 @@ def test_a_search_is_made_once(rope: Run, monkeypatch: pytest.MonkeyPatch):
 def test_other_settings_are_another_search(rope: Run):
     described = load_group("extension", "longrope")
     wanted = evaluate.requests(
-        rope, Eval(lengths=[64], targets=64), extended=[described, described | {"magnitude": 1.0}]
+        rope.config, Eval(lengths=[64], targets=64), extended=[described, described | {"magnitude": 1.0}]
     )
     evaluate.evaluate(rope, [one for one in wanted if one.length == 64])
     assert len(list((rope.path / "searches").iterdir())) == 2

@@ -28,6 +28,8 @@ SMALLEST = {
     "posbench train encoding=alibi train.length=128 seed=2": TINY,
     "posbench train encoding=alibi model=micro --dry-run": TINY,
     "posbench train -m encoding=none,alibi seed=1,2,3": TINY,
+    "posbench sweep encoding=none,alibi seed=1,2,3 workers=2": TINY,
+    "posbench status": "",
     "posbench train --cfg job": "",
     "posbench eval rope-L512 --lengths 512,4096 --protocol same-targets": "--targets 64",
     "posbench eval rope-L512 --lengths 512,1024 --protocol sliding --stride 256": "--targets 2048",

@@ -303,7 +303,7 @@ def test_a_second_process_is_refused(data: dict):
     with Run(runs.directory(config)).lock():
         other = child(f"train.train(toys.config({data!r}, steps=3))")
     assert other.returncode == 1
-    assert "is being trained by another process" in other.stderr
+    assert "is being worked on by another process" in other.stderr
     assert not (runs.directory(config) / "run.json").exists()
 
 

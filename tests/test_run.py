@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -180,21 +179,59 @@ def test_a_run_marked_done_without_weights_is_refused():
 def test_an_unfinished_run_gives_no_model():
     run = begun(config())
     run.write_status("running", step=2)
-    with pytest.raises(UserError, match="is not finished: running at step 2"):
+    with pytest.raises(UserError, match="is not finished: stopped at step 2"):
         run.model()
 
 
 def test_a_run_whose_process_is_gone_is_stopped():
-    """A killed process cannot say so itself. Process ids end below 2^22 on Linux: this one is nobody's."""
+    """A killed process cannot say so itself: nobody holds its lock."""
     run = begun(config())
-    run.write_status("running", step=1)
-    assert run.status()["state"] == "running"
-    status = json.loads((run.path / "status.json").read_text())
-    (run.path / "status.json").write_text(json.dumps({**status, "pid": 2**22 + 1}))
-    assert run.status()["state"] == "stopped"
-    elsewhere = {**status, "pid": 2**22 + 1, "host": socket.gethostname() + "-other"}
-    (run.path / "status.json").write_text(json.dumps(elsewhere))
-    assert run.status()["state"] == "running"
+    with run.lock():
+        run.write_status("running", step=1)
+        assert Run(run.path).status()["state"] == "running"
+    assert Run(run.path).status()["state"] == "stopped"
+
+
+def test_a_failure_before_step_0_is_a_status_without_a_record():
+    run = Run(runs.directory(config()))
+    run.path.mkdir(parents=True)
+    run.fail("there is no such text")
+    assert (run.status()["state"], run.status()["reason"]) == ("failed", "there is no such text")
+    assert not run.started
+    run.write_status("done", step=4)
+    with pytest.raises(UserError, match="holds no run"):
+        run.status()
+
+
+def test_a_run_that_has_lost_its_weights_has_its_rows_and_no_model():
+    run = begun(config())
+    run.write_status("done", step=4)
+    run.rows_dir.mkdir()
+    (run.rows_dir / "sliding-8.json").touch()
+    assert (run.status()["state"], run.done) == ("rows only", False)
+    with pytest.raises(UserError, match=r"has only its rows left: .*model\.safetensors is missing"):
+        run.model()
+
+
+def test_a_removed_run_is_gone_whole_and_one_that_is_at_work_stays():
+    run, other = begun(config()), begun(config(seed=2))
+    with other.lock(), pytest.raises(UserError, match="is being worked on"):
+        Run(other.path).remove()
+    run.remove()
+    assert [one.name for one in runs.root().iterdir()] == [other.name]
+    assert other.started
+
+
+def test_a_run_that_another_process_took_over_is_no_longer_written():
+    run = begun(config())
+    with run.lock():
+        run.write_status("running", step=1)
+        (run.path / ".lock").write_text("another")
+        for write in (lambda: run.write_status("done", step=4), lambda: run.log("done"), lambda: run.open_metrics(0)):
+            with pytest.raises(UserError, match="was taken over by another process"):
+                write()
+    assert run.status()["step"] == 1
+    assert not (run.path / "log.txt").exists()
 
 
 def test_a_failure_keeps_the_progress_and_adds_the_reason():
@@ -263,19 +300,10 @@ def test_a_run_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 def test_one_holder_at_a_time():
     run = begun(config())
-    with run.lock(), pytest.raises(UserError, match="is being trained by another process"), Run(run.path).lock():
+    with run.lock(), pytest.raises(UserError, match="is being worked on by another process"), Run(run.path).lock():
         pass
     with run.lock():
         pass
-
-
-def test_what_a_killed_write_left_is_cleared_and_nothing_else():
-    run = begun(config())
-    torn = run.path / ".checkpoint.safetensors.abc123.tmp"
-    torn.write_bytes(b"half")
-    before = {file.name for file in run.path.iterdir()} - {torn.name}
-    with run.lock():
-        assert {file.name for file in run.path.iterdir()} == before
 
 
 def test_metrics_lose_a_torn_last_line_and_what_lies_past_the_checkpoint():

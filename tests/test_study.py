@@ -9,10 +9,11 @@ import pytest
 import yaml
 from made import row
 
-from posbench import study
+from posbench import job, lock, study
 from posbench.compose import compose
 from posbench.errors import UserError
 from posbench.evaluate import Request
+from posbench.launch import Settings, summary
 from posbench.report.tables import render
 from posbench.run import Run, directory
 
@@ -83,8 +84,8 @@ class Fakes:
 def fakes(monkeypatch, tmp_path) -> Fakes:
     monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
     fakes = Fakes()
-    monkeypatch.setattr(study, "train", fakes.train)
-    monkeypatch.setattr(study.evaluate, "evaluate", fakes.evaluate)
+    monkeypatch.setattr(job, "train", fakes.train)
+    monkeypatch.setattr(job.evaluate, "evaluate", fakes.evaluate)
     monkeypatch.setattr(study.baselines, "evaluate", fakes.reference)
     monkeypatch.setattr(study.tokens, "prepare", lambda data, tokenizer, say: None)
     monkeypatch.setattr(study.system, "matmul_rate", lambda: 100.0)
@@ -126,6 +127,9 @@ def test_only_the_smoke_budget_says_that_its_numbers_mean_nothing():
     [
         ({"rnus": []}, "Did you mean 'runs'"),
         ({"runs": []}, "names no runs"),
+        ({"runs": 5}, "a run that is no list of settings: 5"),
+        ({"runs": [[1]]}, "a run that is no list of settings"),
+        ({"runs_from": "nowhere.txt"}, r"The list of runs .*nowhere\.txt cannot be read: No such file"),
         ({"references": ["bigrams"]}, "Did you mean 'bigram'"),
         ({"budgets": {"default": {"evals": {"flatt": {}}}}}, "Did you mean 'flat'"),
         ({"budgets": {"default": {"tokens": 5}}}, "no key of a budget 'tokens'"),
@@ -134,6 +138,7 @@ def test_only_the_smoke_budget_says_that_its_numbers_mean_nothing():
         ({"runs": [["encoding=rope"], ["model.heads=7"]]}, "model.heads=7"),
         ({"evals": {"flat": {"protocl": "sliding"}}}, "protocl"),
         ({"evals": {"flat": {"protocol": "slidin"}}}, "Did you mean 'sliding'"),
+        ({"evals": {"flat": {"extensions": ["yarm"]}}}, "Did you mean 'yarn'"),
     ],
 )
 def test_a_study_is_refused_whole_before_anything_starts(entries, message, tmp_path, fakes):
@@ -165,7 +170,9 @@ def test_rows_come_one_by_one_and_each_run_is_read_at_its_own_length_too(tmp_pat
     ]
     assert told == outcome.rows
     assert [one.encoding for one in told[-4:]] == ["unigram", "unigram", "bigram", "bigram"]
-    assert (outcome.failed, outcome.matmul_rate) == ({}, 100.0)
+    assert (summary(outcome.results), outcome.matmul_rate) == ([], 100.0)
+    names = [one.run.name for one in outcome.plan.jobs]
+    assert [name for name, _ in outcome.results] == [*names, "unigram", "bigram"]
 
 
 def test_a_second_time_nothing_is_computed_and_all_of_it_is_reported(tmp_path, fakes):
@@ -186,17 +193,19 @@ def test_a_failing_run_is_said_at_once_logged_and_named_and_the_others_run(tmp_p
     outcome = study.run(plan, said.append)
     failing = plan.jobs[1].run
     assert fakes.trained == ["rope", "none"]
-    assert outcome.failed == {failing.name: "alibi broke"}
-    assert said.index(f"error: {failing.name}: alibi broke") < said.index(f"[3/3] {plan.jobs[2].run.name}")
+    at_once = next(line for line in said if line.startswith(f"error: {failing.name}: alibi broke\n"))
+    assert "RuntimeError: alibi broke" in at_once
+    assert said.index(at_once) < said.index(f"[3/3] {plan.jobs[2].run.name}")
+    assert summary(outcome.results)[:2] == ["1 of 5 jobs failed:", f"  {failing.name}: alibi broke"]
     assert "RuntimeError: alibi broke" in (failing.path / "log.txt").read_text()
     assert {one.encoding for one in outcome.rows} == {"rope", "none", "unigram", "bigram"}
 
 
-def test_fail_fast_stops_at_the_first_failure(tmp_path, fakes):
+def test_it_can_be_told_to_stop_at_the_first_failure(tmp_path, fakes):
     fakes.failing = {"alibi"}
-    outcome = study.run(study.plan(study.load(write(tmp_path))), fail_fast=True)
+    outcome = study.run(study.plan(study.load(write(tmp_path))), how=Settings(on_error="stop"))
     assert fakes.trained == ["rope"]
-    assert len(outcome.failed) == 1
+    assert [result and result.state for _, result in outcome.results[:3]] == ["done", "failed", None]
 
 
 def test_what_is_said_of_the_text_is_said_once(tmp_path, fakes, monkeypatch):
@@ -211,7 +220,7 @@ def test_what_is_said_of_the_text_is_said_once(tmp_path, fakes, monkeypatch):
         return fakes.train(config, command, say)
 
     monkeypatch.setattr(study.tokens, "prepare", prepare)
-    monkeypatch.setattr(study, "train", train)
+    monkeypatch.setattr(job, "train", train)
     said: list[str] = []
     study.run(study.plan(study.load(write(tmp_path))), said.append)
     assert (said.count("the text is ready"), said.count("step 1")) == (1, 3)
@@ -221,13 +230,12 @@ def test_a_full_disk_is_one_line_and_a_log_that_cannot_be_written_ends_nothing(t
     def full(*words):
         raise OSError(28, "No space left on device", "checkpoint.safetensors")
 
-    monkeypatch.setattr(study, "train", full)
+    monkeypatch.setattr(job, "train", full)
     monkeypatch.setattr(Run, "log", full)
     plan = study.plan(study.load(write(tmp_path)))
-    for job in plan.jobs:
-        job.run.path.mkdir(parents=True)
     outcome = study.run(plan)
-    assert list(outcome.failed.values()) == ["No space left on device: checkpoint.safetensors"] * 3
+    messages = [result.message for _, result in outcome.results]
+    assert messages == ["No space left on device: checkpoint.safetensors"] * 3
 
 
 def test_a_text_that_cannot_be_had_is_one_error_before_the_first_run(tmp_path, fakes, monkeypatch):
@@ -240,9 +248,60 @@ def test_a_text_that_cannot_be_had_is_one_error_before_the_first_run(tmp_path, f
     assert fakes.trained == []
 
 
+def test_runs_come_from_a_list_in_a_file_too_and_each_may_be_several(tmp_path, fakes):
+    """Not only products: each encoding with its own training length, and of one of them three seeds."""
+    (tmp_path / "list.txt").write_text("# what else\n\nencoding=t5 train.length=32  # shorter\nencoding=fire\n")
+    runs = [["encoding=rope", "train.length=128"], "encoding=alibi seed=1,2,3"]
+    plan = study.plan(study.load(write(tmp_path, runs=runs, runs_from="list.txt")))
+    made = [(one.config.encoding["name"], one.config.train.length, one.config.seed) for one in plan.jobs]
+    assert made == [
+        ("rope", 128, 1),
+        ("alibi", 64, 1),
+        ("alibi", 64, 2),
+        ("alibi", 64, 3),
+        ("t5", 32, 1),
+        ("fire", 64, 1),
+    ]
+    only = study.plan(study.load(write(tmp_path, runs=[], runs_from="list.txt")))
+    assert [one.config.encoding["name"] for one in only.jobs] == ["t5", "fire"]
+
+
+def test_all_runs_share_their_same_targets_whatever_their_training_lengths(tmp_path):
+    """The longest of all lengths is the context that every target has, as `posbench eval` has it."""
+    evals = {"same": {"protocol": "same-targets", "lengths": [32, 128]}}
+    runs = [["encoding=rope"], ["encoding=alibi", "train.length=256"]]
+    plan = study.plan(study.load(write(tmp_path, runs=runs, evals=evals)))
+    assert {request.min_context for one in plan.jobs for request in one.requests} == {256}
+
+
+def test_what_a_study_lists_is_known_by_name(tmp_path, monkeypatch):
+    """In the config folders, the user's own among them, under any budget."""
+    (tmp_path / "study").mkdir()
+    write(tmp_path / "study", budgets={"default": {}, "full": {"common": ["train.tokens=8192"]}})
+    monkeypatch.setenv("POSBENCH_CONFIGS", str(tmp_path))
+    monkeypatch.setattr(study, "files", lambda group: {"mine": tmp_path / "study" / "mine.yaml"})
+    plan = study.plan(study.load("mine"), "full")
+    names = [one.label for one in plan.jobs]
+    assert study.needed([names[0], "another"]) == {names[0]: ["mine"]}
+
+
+def test_a_reference_that_another_process_counts_is_waited_for(tmp_path, fakes, monkeypatch):
+    real, waited = fakes.reference, list[float]()
+
+    def counted(*words):
+        if not waited:
+            raise lock.HeldError("unigram is being worked on")
+        return real(*words)
+
+    monkeypatch.setattr(study.baselines, "evaluate", counted)
+    outcome = study.run(study.plan(study.load(write(tmp_path))), pause=waited.append)
+    assert len(waited) == 1
+    assert summary(outcome.results) == []
+
+
 def test_overrides_come_last_in_every_run(tmp_path):
     plan = study.plan(study.load(write(tmp_path)), overrides=["seed=7", "train.tokens=4096"])
-    assert {(job.config.seed, job.config.train.tokens) for job in plan.jobs} == {(7, 4096)}
+    assert {(one.config.seed, one.config.train.tokens) for one in plan.jobs} == {(7, 4096)}
 
 
 def test_its_tables_are_lengths_the_paper_beside_and_the_statements(tmp_path, fakes):
@@ -282,7 +341,7 @@ def test_a_small_study_runs_whole_on_a_text_of_ones_own(tmp_path, monkeypatch):
     runs = [["encoding=none"], ["encoding=learned"], ["encoding=alibi"]]
     plan = study.plan(study.load(write(tmp_path, common=common, runs=runs, evals=evals, budgets={"default": {}})))
     outcome = study.run(plan)
-    assert outcome.failed == {}
+    assert summary(outcome.results) == []
     flat, same, *_ = outcome.tables()
     assert len(flat.records) == len(same.records) == (3 + 2) * 3
     absent = {(r["encoding"], r["length"]): r["reason"] for r in [*flat.records, *same.records] if r["status"] != "ok"}
@@ -309,7 +368,7 @@ def test_no_library_module_imports_a_study():
 def test_the_command_that_made_a_run_can_be_typed(tmp_path, fakes, monkeypatch):
     commands = []
     monkeypatch.setattr(
-        study, "train", lambda config, command, say: commands.append(command) or fakes.train(config, command, say)
+        job, "train", lambda config, command, say: commands.append(command) or fakes.train(config, command, say)
     )
     plan = study.plan(study.load(write(tmp_path)))
     study.run(plan)

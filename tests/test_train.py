@@ -168,14 +168,17 @@ def test_a_run_writes_what_it_did(data: dict):
     assert status["epochs"] == pytest.approx(60 / 20, abs=0.1)
     assert status["loss"] == steps[-1]["loss"]
     assert status["valid"] == lines[-1]["valid"]
+    assert status["peak_memory"] > 2**20
     assert run.record["command"] == "posbench train ..."
     assert run.record["ids_digest"] == stream(config).digest
     assert run.record["decisions"]["kernel"] == "causal"
-    stored = {".lock", "run.json", "config.yaml", "tokenizer.json", "status.json", "metrics.jsonl", "log.txt"}
+    stored = {"run.json", "config.yaml", "tokenizer.json", "status.json", "metrics.jsonl", "log.txt"}
     assert {file.name for file in run.path.iterdir()} == {*stored, "model.safetensors"}
     log = (run.path / "log.txt").read_text()
     first = next(number for number, line in enumerate(said) if line.startswith(run.name))
     assert len(said[first:]) > 4
+    # Half a minute apart at least, and the last: a log grows with time, not with steps.
+    assert [line.split(":")[0] for line in said if line.startswith("step")] == ["step 15 of 60", "step 60 of 60"]
     assert all(line in log for line in said[first:])
 
 

@@ -1,9 +1,10 @@
 """The command line. Commands parse, call and print; nothing heavy is imported before a command needs it.
 
     train.py                 one run, or a sweep through Hydra (bridge.py)
+    study.py status.py       a study, and how far it is
     eval.py                  runs at lengths
     read.py                  table, show, runs, encodings
-    data.py study.py generate.py doctor.py check.py bench.py
+    rm.py data.py generate.py doctor.py check.py bench.py
     completion.py groups.py  what <tab> and --help say of the configs
     options.py               options that several commands share
 
@@ -22,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 import posbench
-from posbench.cli import bench, bridge, check, data, doctor, eval, generate, groups, read, study, train
+from posbench.cli import bench, bridge, check, data, doctor, eval, generate, groups, read, rm, status, study, train
 from posbench.cli.options import say
 from posbench.errors import UserError, refused
 
@@ -40,13 +41,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", cls=groups.WithGroups)(train.train)
+app.command("sweep", cls=groups.WithGroups)(train.sweep)
 app.command("eval")(eval.evaluate)
 app.command("table")(read.table)
 app.command("runs")(read.runs)
 app.command("show")(read.show_run)
 app.command("encodings")(read.encodings)
 app.add_typer(data.app, name="data")
+app.add_typer(study.app, name="study")
 app.command("reproduce")(study.reproduce)
+app.command("status")(status.status)
+app.command("rm")(rm.remove)
 app.command("check")(check.check)
 app.add_typer(bench.app, name="bench")
 app.command("generate")(generate.generate)

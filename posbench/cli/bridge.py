@@ -2,20 +2,20 @@
 
 1. In a sweep every job is composed and checked before the first one starts.
 2. `hydra.main` runs with an argv made here, so that its launchers, sweepers, --cfg and --info all work.
-3. The task turns what Hydra composed into a `Config` and hands it to the command's work. What goes wrong in a sweep is
-   printed when it happens and again at the end, and the next job runs all the same.
+3. One job: the task turns what Hydra composed into a `Config` and hands it to the command's work.
+   A sweep: our launcher (hydra_plugins/posbench_launcher.py) hands over all of its jobs at once, for posbench/launch.py
+   to do. Another launcher calls the task for each, maybe in a process or on a machine of its own.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,8 +23,16 @@ from posbench.cli.options import say, settings
 from posbench.errors import UserError, refused
 from posbench.search_path import config_dir, extra_dir
 
+if TYPE_CHECKING:
+    from posbench.config import Config
+    from posbench.job import Job, Result
+    from posbench.launch import Settings
+
 Work = Callable[[Any, str], None]
-"""What a job does with its Config and the command line that would run it alone."""
+"""What one job does with its Config and the command line that would run it."""
+
+Sweep = Callable[[Any, Any], Any]
+"""What does the jobs of a sweep as their `Settings` say, and gives the result of each."""
 
 
 def launch(
@@ -32,28 +40,31 @@ def launch(
     command: str,
     words: Sequence[str] | None,
     *,
-    multirun: bool = False,
-    fail_fast: bool = False,
+    sweep: Sweep | None = None,
     flags: Sequence[str] = (),
     folder: str | None = None,
 ) -> None:
-    """Run `work` for the config of `words`, or with `multirun` for each of their combinations.
+    """Run `work` for the config of `words`, or `sweep` for the jobs that are their combinations.
 
-    With `fail_fast` no job is begun after one that failed. `flags` are Hydra's own (--cfg job, --info, ...), `folder`
-    is one more folder of configs. Raises `UserError` for a bad command line, and `typer.Exit(1)` after a sweep in which
-    a job failed.
+    `flags` are Hydra's own (--cfg job, --info, ...), `folder` is one more folder of configs. Raises `UserError` for a
+    bad command line, and `typer.Exit(1)` after a sweep in which a job failed.
     """
     import tempfile  # here, since `posbench --help` can do without it
 
+    from posbench.launch import settings as jobs
+
     words = settings(words)
+    how, rest = jobs(words)
     for word in words:
+        if sweep is None and word not in rest:
+            raise UserError(f"{word} has no effect here.", "It belongs to several jobs: add -m.")
         if word.startswith("hydra.mode="):  # a sweep behind our back: unchecked, its failures not gathered
             raise UserError(f"{word} has no effect.", "Write -m to run one job for each of a=1,2.")
     with extra_dir(folder):
-        jobs = _checked_jobs(words) if multirun else []
-        task = _Task(work, command, jobs, fail_fast, folder)
+        task = _Task(work, sweep, command, how, folder, {} if sweep is None else _checked_jobs(rest))
         with tempfile.TemporaryDirectory(prefix="posbench-") as scratch:
-            _hydra(task, [f"hydra.job.name={command}", f"hydra.sweep.dir='{scratch}'", *words], multirun, flags)
+            own = [f"hydra.job.name={command}", f"hydra.sweep.dir='{scratch}'"]
+            _hydra(task, [*own, *rest], sweep is not None, flags)
     task.finish()
 
 
@@ -96,99 +107,114 @@ def _process(argv: Sequence[str]) -> Iterator[None]:
         os.environ.update({"HYDRA_FULL_ERROR": full_error} if full_error is not None else {})
 
 
-def _checked_jobs(words: Sequence[str]) -> list[str]:
-    """The jobs of a sweep, each as its overrides; the first one that cannot be composed is a `UserError`."""
-    from posbench.compose import compose
+def _checked_jobs(words: Sequence[str]) -> dict[tuple[str, ...], Config]:
+    """The config of each job of a sweep by its words. Raises `UserError` for the first that cannot be composed."""
+    from posbench.compose import combinations, compose
 
-    jobs = [shlex.join(job) for job in combinations(words)]
+    jobs = combinations(words)
     if not jobs:
         raise UserError(
             f"{shlex.join(words)} makes no job.", "A sweep over nothing; posbench train --help lists choices."
         )
-    for job in combinations(words):
+    found = {}
+    for job in jobs:
         try:
-            compose(job)
+            found[_settings(job)] = compose(job)
         except UserError as error:
             own = " ".join(word for word in job if word not in words)
             raise UserError(f"In the job {own}: {error.message}" if own else error.message, error.hint) from error
-    return jobs
+    return found
 
 
-def combinations(words: Sequence[str]) -> list[list[str]]:
-    """Every job of a sweep in Hydra's order: `a=1,2 b=3` gives [[a=1, b=3], [a=2, b=3]]."""
-    import hydra
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    from posbench.errors import explain
-
-    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()  # for `encoding=glob(*)`
-        try:
-            parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(words))
-            for one in parsed:
-                if one.is_sweep_override() and not one.is_discrete_sweep():
-                    raise UserError(
-                        f"{one.input_line} gives no list of values.", "Write for example a=1,2 or a=range(1,5)."
-                    )
-            choices = [
-                [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
-                if one.is_discrete_sweep()
-                else [str(one.input_line)]
-                for one in parsed
-            ]
-        except Exception as error:
-            raise explain(error, words) or error from error
-    return [list(job) for job in itertools.product(*choices)]
+def _settings(job: Sequence[str]) -> tuple[str, ...]:
+    """The words of a job that are of its run."""
+    return tuple(word for word in job if not word.startswith(("hydra.", "hydra/")))
 
 
 class _Task:
-    """Hydra's task function: it keeps what goes wrong, so that Hydra neither stops the sweep nor prints over us."""
+    """Hydra's task function. It keeps what goes wrong, so that Hydra neither stops the sweep nor prints over us."""
 
-    def __init__(self, work: Work, command: str, jobs: Sequence[str], fail_fast: bool, folder: str | None) -> None:
-        self.work, self.command, self.jobs, self.fail_fast, self.folder = work, command, jobs, fail_fast, folder
-        self.process, self.debugging = os.getpid(), debugging()
-        self.errors: list[tuple[str, Exception]] = []
-        self.left_out = 0
+    def __init__(
+        self,
+        work: Work,
+        sweep: Sweep | None,
+        command: str,
+        how: Settings,
+        folder: str | None,
+        checked: Mapping[tuple[str, ...], Config],
+    ) -> None:
+        self.work, self.sweep, self.command, self.how, self.folder = work, sweep, command, how, folder
+        self.checked = checked
+        self.process = os.getpid()
+        self.error: Exception | None = None
+        self.results: list[tuple[str, Result | None]] = []
         # hydra.main reads the name and module of a function.
         self.__name__, self.__qualname__ = command, command
 
     def __call__(self, cfg: Any) -> None:
+        """One job, or of a sweep under another launcher than ours each in turn."""
         from hydra.core.hydra_config import HydraConfig
 
-        from posbench.compose import from_hydra
         from posbench.errors import explain
 
-        if self.fail_fast and self.errors:  # Hydra itself stops for nothing less than the end of the process
-            self.left_out += 1
-            return
         hydra = HydraConfig.get()
-        words = list(hydra.overrides.task)
-        if len(self.jobs) > 1:
-            say(f"[{hydra.job.num + 1}/{len(self.jobs)}] {shlex.join(words)}")
         try:
-            config = from_hydra(cfg, hydra.runtime.choices, hydra.runtime.config_sources, words)
-            extra = ["--config-dir", self.folder] if self.folder else []
-            self.work(config, shlex.join(["posbench", self.command, *words, *extra]))
+            if self.sweep is None:
+                job = self._composed(cfg, hydra)
+                self.work(job.config, job.command)
+                return
+            (result,) = self._do([self._composed(cfg, hydra)])
         except Exception as error:
             if os.getpid() != self.process:
-                raise  # in a launcher's worker: Hydra carries it to the main process
-            error = explain(error, words) or error
-            self.errors.append((shlex.join(words), error))
-            if self.jobs:
-                tell(error, self.debugging)
+                raise
+            self.error = explain(error, list(hydra.overrides.task)) or error
+            return
+        if result is not None and result.state != "done" and os.getpid() != self.process:
+            raise UserError(result.message)  # Hydra carries it to the main process
+
+    def launch(self, jobs: Sequence[Sequence[str]], compose: Callable[[int], Any]) -> list[Result | None]:
+        """The jobs of a sweep, each in its words; the result of each, None for one that was not begun.
+
+        `compose` has Hydra compose one of them, by its number here: for a sweeper that makes jobs of its own.
+        """
+        found = []
+        for number, words in enumerate(jobs):
+            if (config := self.checked.get(_settings(words))) is not None:
+                found.append(self._job(config, _settings(words)))
+            else:
+                cfg = compose(number)
+                found.append(self._composed(cfg, cfg.hydra))
+        return self._do(found)
+
+    def _do(self, jobs: list[Job]) -> list[Result | None]:
+        assert self.sweep is not None
+        found: list[Result | None] = self.sweep(jobs, self.how)
+        self.results += zip((job.label for job in jobs), found, strict=True)
+        return found
+
+    def _composed(self, cfg: Any, hydra: Any) -> Job:
+        from posbench.compose import from_hydra
+
+        words = list(hydra.overrides.task)
+        return self._job(from_hydra(cfg, hydra.runtime.choices, hydra.runtime.config_sources, words), words)
+
+    def _job(self, config: Config, words: Sequence[str]) -> Job:
+        from posbench.job import Job
+
+        extra = ["--config-dir", self.folder] if self.folder else []
+        return Job(config, shlex.join(["posbench", self.command, *words, *extra]), shlex.join(words))
 
     def finish(self) -> None:
         """Raise what the one job raised, or sum the sweep up and exit with 1 when a job failed."""
-        if not self.errors:
-            return
-        if not self.jobs:
-            raise self.errors[0][1]
-        left_out = f", {self.left_out} not begun" if self.left_out else ""
-        say(f"{len(self.errors)} of {len(self.jobs)} jobs failed{left_out}:")
-        for job, error in self.errors:
-            say(f"  {job}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
-        raise typer.Exit(1)
+        from posbench.launch import summary
+
+        if self.error is not None:
+            raise self.error
+        lines = summary(self.results)
+        for line in lines:
+            say(line)
+        if lines:
+            raise typer.Exit(1)
 
 
 def tell(error: Exception, debugging: bool) -> None:

@@ -14,6 +14,9 @@ import typer
 
 from posbench.search_path import choices, config_dir
 
+OF_JOBS = ("workers=2", "workers=4", "workers=8", "on_error=continue", "on_error=stop", "on_error=retry=1")
+"""What several jobs take beside their settings."""
+
 
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of runs; only their folders are looked at."""
@@ -40,10 +43,13 @@ def runs_and_eval(ctx: typer.Context, incomplete: str) -> list[str]:
 def overrides(ctx: typer.Context, incomplete: str) -> list[str]:
     """Continuations of an override: groups, choices, settings and their present values."""
     typed, word = _at() if "COMP_WORDS" in os.environ else (list(ctx.params.get("overrides") or []), incomplete)
-    multirun, folder = bool(ctx.params.get("multirun")), ctx.params.get("config_dir")
+    multirun, folder = bool(ctx.params.get("multirun")) or ctx.info_name == "sweep", ctx.params.get("config_dir")
     found: list[str] = []
+    if multirun or ctx.info_name in ("run", "reproduce"):
+        typed = [one for one in typed if not one.startswith(("workers=", "on_error="))]
+        found = [one for one in OF_JOBS if word and one.startswith(word)]
     with contextlib.suppress(Exception):
-        found = _matches(word, typed, multirun, folder)
+        found += _matches(word, typed, multirun, folder)
         if len(found) == 1 and found[0][-1] in "=/.":
             # The shell would end it with a blank, were there not more that begin with it.
             found += _matches(found[0], typed, multirun, folder)

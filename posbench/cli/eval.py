@@ -137,7 +137,7 @@ def _evaluate(names: list[str], overrides: list[str], on: str | None, force: boo
         raise UserError(f"There is no finished run in {run.root()}.", "Train one: posbench train encoding=rope")
     if eval.min_context is None:  # one for all runs, so that they share their targets
         eval.min_context = max([0, *eval.lengths, *(one.config.train.length for one in runs)])
-    jobs = [(one, evaluate.requests(one, eval, on, extended)) for one in runs]
+    jobs = [(one, evaluate.requests(one.config, eval, on, extended)) for one in runs]
     if len(names) == 1:
         evaluate.refuse_inapplicable(*jobs[0])
     if not names and not force:

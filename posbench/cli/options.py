@@ -96,9 +96,6 @@ def say(text: str) -> None:
 
 def say_row(row: Row) -> None:
     """What was just measured."""
-    from posbench.records import extension_label
-    from posbench.statistics import exp
+    from posbench.records import sentence
 
-    under = "" if row.extension is None else f" + {extension_label(row)}"
-    value = f"n/a: {row.reason}" if row.loss is None else f"perplexity {exp(row.loss):.3f}"
-    say(f"{row.run}{under} {row.protocol} at {row.length:,}: {value}")
+    say(sentence(row))

@@ -109,7 +109,10 @@ def _settings(one: Run) -> Table:
 
     record, status = one.record, one.status()
     facts: dict[str, Any] = {"path": str(one.path), "command": record.get("command"), "created": record.get("created")}
-    facts |= {key: status.get(key) for key in ("state", "step", "steps", "tokens", "epochs", "valid", "seconds")}
+    facts |= {
+        key: status.get(key)
+        for key in ("state", "step", "steps", "tokens", "epochs", "valid", "seconds", "peak_memory")
+    }
     for group, value in to_dict(one.config).items():
         if group == "eval":
             continue  # settings of a later question

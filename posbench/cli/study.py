@@ -1,4 +1,4 @@
-"""`posbench reproduce`: the whole comparison in one command."""
+"""`posbench study run`: a comparison in one command; `posbench reproduce` is the shipped one."""
 
 from __future__ import annotations
 
@@ -6,36 +6,84 @@ from typing import Annotated
 
 import typer
 
-from posbench.cli.options import Format, FormatOption, say, say_row, show
+from posbench.cli import completion
+from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, say_row, settings, show
 from posbench.errors import UserError
+from posbench.search_path import extra_dir
 
 STUDY = "train_short_test_long"
 
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def study() -> None:
+    """Comparisons written down in a file."""
+
+
+OverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Of every run, such as device=cpu; workers=N and on_error=... of the whole.",
+        autocompletion=completion.overrides,
+    ),
+]
+StudyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|FILE.yaml",
+        help="In the config folders, or a file of your own.",
+        autocompletion=completion.choice("study"),
+    ),
+]
+BudgetOption = Annotated[str, typer.Option("--budget", help="One of those that the study has.")]
+
+
+@app.command()
+def run(
+    name: StudyArgument,
+    overrides: OverridesArgument = None,
+    budget: BudgetOption = "default",
+    config_dir: ConfigDirOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Train and measure what a study lists, and print its tables. What is done is not done again.
+
+    posbench study run mine.yaml workers=2 on_error=retry=1
+    """
+    with extra_dir(config_dir):
+        _run(name, budget, overrides, config_dir, format)
+
 
 def reproduce(
+    overrides: OverridesArgument = None,
     full: Annotated[bool, typer.Option("--full", help="Train for one epoch or more.")] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Within a minute; the numbers mean nothing.")] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Begin no run after one that failed.")] = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Train short, test long: the whole comparison.
 
-    Six encodings on one text, their tables, the paper's numbers beside them. What is done is not done again: the same
-    command goes on after an interruption.
+    Six encodings on one text, their tables, the paper's numbers beside them: posbench study run train_short_test_long.
+    What is done is not done again: the same command goes on after an interruption.
     """
     if full and smoke:
         raise UserError("Only one of --full and --smoke can be given.")
+    _run(STUDY, "full" if full else "smoke" if smoke else "default", overrides, None, format)
 
-    from posbench import study
+
+def _run(name: str, budget: str, words: list[str] | None, folder: str | None, form: Format) -> None:
+    from posbench import launch, study
     from posbench.progress import duration
 
-    plan = study.plan(study.load(STUDY), "full" if full else "smoke" if smoke else "default")
-    outcome = study.run(plan, say, say_row, fail_fast)
+    how, rest = launch.settings(settings(words))
+    plan = study.plan(study.load(name), budget, rest, folder)
+    outcome = study.run(plan, say, say_row, how)
     if outcome.rows:
-        show(outcome.tables(), format)
+        show(outcome.tables(), form)
     say(f"Took {duration(outcome.seconds)} at {outcome.matmul_rate:.0f} GF/s of float32 matmul.")
-    if outcome.failed:
-        say(f"{len(outcome.failed)} of {len(plan.jobs) + len(plan.study.references)} failed:")
-        for name, error in outcome.failed.items():
-            say(f"  {name}: {error.splitlines()[0]}")
+    lines = launch.summary(outcome.results)
+    for line in lines:
+        say(line)
+    if lines:
         raise typer.Exit(1)

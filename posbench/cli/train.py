@@ -1,15 +1,20 @@
-"""`posbench train`: one run, or with -m one for each combination."""
+"""`posbench train`: one run, or with -m one for each combination. `posbench sweep` is the latter."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from posbench.cli import bridge, completion
 from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, show
 from posbench.errors import UserError
+
+if TYPE_CHECKING:
+    from posbench.job import Job, Result
+    from posbench.launch import Settings
+    from posbench.run import Run
 
 
 class Cfg(StrEnum):
@@ -31,22 +36,21 @@ class Info(StrEnum):
     searchpath = "searchpath"
 
 
+OverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="GROUP=CHOICE|KEY=VALUE",
+        help="Such as encoding=alibi model=micro train.length=256 seed=2.",
+        autocompletion=completion.overrides,
+    ),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what it would take: tokens, time, memory.")]
+
+
 def train(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="GROUP=CHOICE|KEY=VALUE",
-            help="Such as encoding=alibi model=micro train.length=256 seed=2.",
-            autocompletion=completion.overrides,
-        ),
-    ] = None,
+    overrides: OverridesArgument = None,
     multirun: Annotated[bool, typer.Option("--multirun", "-m", help="One job for each of a=1,2 b=3,4: four.")] = False,
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="With -m: begin no job after one that failed.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what it would take: tokens, time, memory.")
-    ] = False,
+    dry_run: DryRunOption = False,
     cfg: Annotated[Cfg | None, typer.Option("--cfg", "-c", help="Only print the composed config.")] = None,
     package: Annotated[str | None, typer.Option("--package", "-p", help="With --cfg: the part to print.")] = None,
     resolve: Annotated[bool, typer.Option("--resolve", help="With --cfg: fill in what refers elsewhere.")] = False,
@@ -58,39 +62,83 @@ def train(
 
     posbench train encoding=rope
 
-    posbench train -m encoding=rope,alibi seed=1,2,3
+    posbench train -m encoding=rope,alibi seed=1,2,3 workers=2 on_error=retry=1
     """
     if cfg is None and (package or resolve):
         raise UserError("--package and --resolve say how --cfg prints.", "Add --cfg job.")
     if sum((cfg is not None, info is not None, multirun)) > 1:
         raise UserError("Only one of --cfg, --info and -m can be given.")
-    if fail_fast and not multirun:
-        raise UserError("--fail-fast has no effect here.", "It belongs to -m.")
     flags = ["--cfg", cfg.value] if cfg else []
     flags += ["--package", package] if package else []
     flags += ["--resolve"] if resolve else []
     flags += ["--info", info.value] if info else []
+    _launch(overrides, multirun, dry_run, flags, config_dir, format)
 
+
+def sweep(
+    overrides: OverridesArgument = None,
+    dry_run: DryRunOption = False,
+    config_dir: ConfigDirOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Train one model for each of a=1,2 b=3,4: the same as train -m.
+
+    posbench sweep encoding=rope,alibi 'seed=range(1,4)' workers=2
+    """
+    _launch(overrides, True, dry_run, [], config_dir, format)
+
+
+def _launch(
+    overrides: list[str] | None, multirun: bool, dry_run: bool, flags: list[str], folder: str | None, form: Format
+) -> None:
     def plan(config: Any, command: str) -> None:
         from posbench import train
 
-        _show_plan(train.plan(config), format)
+        _show_plan(train.plan(config), form)
 
-    work = plan if dry_run else _train
-    bridge.launch(work, "train", overrides, multirun=multirun, fail_fast=fail_fast, flags=flags, folder=config_dir)
+    def plan_all(jobs: list[Job], how: Settings) -> list[Result | None]:
+        from posbench.job import Result
+        from posbench.launch import Settings
+
+        if how != Settings():
+            raise UserError("workers= and on_error= have no effect on --dry-run.", "Leave them out.")
+        results: list[Result | None] = []
+        for number, job in enumerate(jobs, start=1):
+            say(f"[{number}/{len(jobs)}] {job.label}")
+            try:
+                plan(job.config, job.command)
+                results.append(Result("done"))
+            except UserError as error:
+                results.append(Result("failed", error.message, [error.hint] if error.hint else []))
+        return results
+
+    work, sweep = (plan, plan_all) if dry_run else (_train, _train_all)
+    bridge.launch(work, "train", overrides, sweep=sweep if multirun else None, flags=flags, folder=folder)
 
 
 def _train(config: Any, command: str) -> None:
-    from posbench.identity import label
-    from posbench.run import root
     from posbench.train import train
 
-    run, name = train(config, command, say), label(config.encoding, config.extension)
-    status = run.status()
+    _report(train(config, command, say), config)
+
+
+def _train_all(jobs: list[Job], how: Settings) -> list[Result | None]:
+    from posbench import launch
+
+    return launch.run(jobs, how, say, report=lambda job: _report(job.run, job.config))
+
+
+def _report(run: Run, config: Any) -> None:
+    """What was trained, where it is, and what to type next."""
+    from posbench.identity import label
+    from posbench.run import root
+
+    status, name = run.status(), label(config.encoding, config.extension)
     loss = f"validation {status['valid']:.4f} nats a token" if status.get("valid") is not None else "not validated"
+    memory = f", {status['peak_memory'] / 2**20:,.0f} MiB at most" if status.get("peak_memory") else ""
     say(
         f"{run.name}: {name} trained at L = {config.train.length} on {config.data['name']}, "
-        f"{status['tokens']:,} tokens, {status['epochs']:.2f} epochs, {loss}"
+        f"{status['tokens']:,} tokens, {status['epochs']:.2f} epochs, {loss}{memory}"
     )
     say(f"It is in {run.path}")
     lengths = ",".join(str(config.train.length * factor) for factor in (1, 2, 4, 8))

@@ -36,6 +36,7 @@ from posbench import files
 from posbench.data.corpus import SPLITS, Corpus, Document, fingerprint, open_corpus
 from posbench.data.tokenizer import Tokenizer, encoder, find_tokenizer, ids_dtype, open_tokenizer
 from posbench.errors import UserError, reason
+from posbench.progress import waiting
 
 FORMAT = 2
 """Raised whenever the files of the directory change their meaning."""
@@ -128,7 +129,7 @@ def prepare(
     except OSError as error:  # a folder that may not be looked into
         raise UserError(f"{error.filename or root} cannot be read: {reason(error)}.") from error
     if found is None:
-        with _only_one(corpus, root):
+        with waiting(f"{corpus.name}: preparing the text"), _only_one(corpus, root):
             if known is None:
                 assert not isinstance(tokenizer, Tokenizer)
                 known = open_tokenizer(tokenizer, corpus, root, say)

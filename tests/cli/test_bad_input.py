@@ -102,15 +102,32 @@ CASES = [
     ("train encoding=rope -- --dry-run", "'--dry-run' is no setting."),
     # An option behind "--" is none to the parser: without a word it would be the default run, trained for an hour.
     ("train -- -m", "'-m' is no setting.\nWrite options without '--' before them."),
-    ("train -m -- seed=1,2 --fail-fast", "'--fail-fast' is no setting."),
+    ("train -m -- seed=1,2 --dry-run", "'--dry-run' is no setting."),
     ("train --", "Nothing follows '--'."),
     ("train -", "'-' is no setting."),
     ("eval -- --force", "'--force' is no setting."),
     ("data prepare sotu -- --out", "'--out' is no setting."),
-    ("reproduce -- --smoke", "Got unexpected extra argument(s) (--smoke)"),
+    ("reproduce -- --smoke", "'--smoke' is no setting."),
+    ("reproduce workers=0", "workers=0 is no number of jobs from 1 to 1024."),
+    ("reproduce train.lenght=5", "There is no setting 'train.lenght'. Did you mean 'train.length'?"),
+    ("study run train_short", "There is no study 'train_short'. Did you mean 'train_short_test_long'?"),
+    ("study run nowhere.yaml", "The study nowhere.yaml cannot be read."),
+    ("study run train_short_test_long --budget ful", "There is no budget 'ful'. Did you mean 'full'?"),
+    ("study run", "Missing argument 'NAME|FILE.yaml'"),
+    ("status", "There is no run in"),
+    ("status nonsense", "There is no study 'nonsense'."),
+    ("status --watch", "--watch is for a terminal, and for people."),
+    ("rm nonsense", "There is no run 'nonsense'"),
+    ("rm", "Missing argument 'RUN'"),
     ("reproduce --", "Nothing follows '--'."),
     ("train hydra.mode=MULTIRUN seed=1,2", "hydra.mode=MULTIRUN has no effect.\nWrite -m to run one job for each"),
-    ("train --fail-fast", "--fail-fast has no effect here.\nIt belongs to -m."),
+    ("train on_error=stop", "on_error=stop has no effect here.\nIt belongs to several jobs: add -m."),
+    ("train seed=2 workers=2", "workers=2 has no effect here."),
+    ("train -m seed=1,2 on_error=stpo", "Did you mean 'stop'?\non_error: continue, retry=N, stop"),
+    ("train -m seed=1,2 workers=two", "workers=two is no number of jobs from 1 to 1024."),
+    ("sweep seed=1,2 workers=2 --dry-run", "workers= and on_error= have no effect on --dry-run."),
+    ("sweep encoding=rope,alibii", "In the job encoding=alibii: There is no encoding 'alibii'. Did you mean 'alibi'?"),
+    ("eval workers=2", "workers=2: a run is evaluated as it was trained"),
     ("train -m 'encoding=glob(zz*)'", "makes no job."),
     ("train -m 'optim.lr=interval(0,1)'", "optim.lr=interval(0,1) gives no list of values."),
     ("train --cfg jobs", "Invalid value for '--cfg'"),
@@ -161,12 +178,13 @@ def test_what_the_operating_system_refuses_is_one_line(posbench: Posbench, monke
 
 
 def test_ctrl_c_is_status_130_and_no_traceback(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):
-    from posbench import train
+    from posbench import job, train
 
     def interrupted(*words: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(train, "train", interrupted)
+    monkeypatch.setattr(job, "train", interrupted)
     done = posbench("train encoding=rope")
     assert done.status == 130
     assert done.err == "Interrupted. The same command goes on from what is finished.\n"

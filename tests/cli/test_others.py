@@ -12,6 +12,8 @@ from made import arrays, row
 
 from posbench import study
 from posbench.cli.study import STUDY
+from posbench.job import Result
+from posbench.launch import Settings
 from posbench.study import Outcome, Plan
 
 
@@ -102,14 +104,14 @@ def test_the_doctor_tells_what_there_is(posbench: Posbench, tmp_path: Path, monk
 @pytest.fixture
 def outcome(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `reproduce` asked the study for; the study itself takes no time."""
-    asked: dict[str, Any] = {"failed": {}}
+    asked: dict[str, Any] = {"results": []}
 
-    def run(plan: Plan, say: Any, on_row: Any, fail_fast: bool) -> Outcome:
-        asked.update(budget=plan.budget, fail_fast=fail_fast)
+    def run(plan: Plan, say: Any, on_row: Any, how: Settings) -> Outcome:
+        asked.update(plan=plan, budget=plan.budget, how=how)
         say("[1/7] none")
         one = row(arrays([256.0]))
         on_row(one)
-        return Outcome(plan, [one], asked["failed"], seconds=700.0, matmul_rate=212.4)
+        return Outcome(plan, [one], asked["results"], seconds=700.0, matmul_rate=212.4)
 
     monkeypatch.setattr(study, "run", run)
     return asked
@@ -126,18 +128,37 @@ def test_the_study_runs_on_the_budget_asked_for(posbench: Posbench, outcome: dic
 
 
 def test_a_study_in_which_a_run_failed_prints_its_tables_and_ends_with_1(posbench: Posbench, outcome: dict[str, Any]):
-    outcome["failed"] = {"t5-L128-nano-s1-12345678": "out of memory\nmore"}
+    failed = Result("failed", "out of memory", ["Ask for smaller parts."])
+    outcome["results"] = [("none", Result("done")), ("t5-L128-nano-s1-12345678", failed), ("bigram", None)]
     done = posbench("reproduce")
     assert done.status == 1
     assert "Perplexity" in done.out
-    assert done.err.endswith("1 of 9 failed:\n  t5-L128-nano-s1-12345678: out of memory\n")
+    assert done.err.endswith(
+        "1 of 3 jobs failed, 1 not begun:\n  t5-L128-nano-s1-12345678: out of memory\n    Ask for smaller parts.\n"
+    )
 
 
-def test_a_study_can_be_asked_to_stop_at_a_failure(posbench: Posbench, outcome: dict[str, Any]):
+def test_words_of_the_whole_and_of_every_run_reach_the_study(posbench: Posbench, outcome: dict[str, Any]):
     posbench("reproduce --smoke")
-    assert outcome["fail_fast"] is False
-    posbench("reproduce --smoke --fail-fast")
-    assert outcome["fail_fast"] is True
+    assert outcome["how"] == Settings()
+    posbench("reproduce --smoke workers=2 on_error=retry=3 seed=7")
+    assert outcome["how"] == Settings(2, "retry=3")
+    assert {job.config.seed for job in outcome["plan"].jobs} == {7}
+
+
+def test_a_study_of_ones_own_runs_under_a_budget_and_with_a_folder_of_ones_own(
+    posbench: Posbench, outcome: dict[str, Any], tmp_path: Path
+):
+    (tmp_path / "my" / "study").mkdir(parents=True)
+    text = "runs: [[encoding=rope], [encoding=alibi]]\nbudgets: {default: {}, half: {common: [train.tokens=8192]}}\n"
+    (tmp_path / "my" / "study" / "mine.yaml").write_text(text)
+    done = posbench(f"study run mine --budget half --config-dir {tmp_path / 'my'}")
+    assert done.status == 0, done.err
+    plan = outcome["plan"]
+    assert (plan.study.name, plan.budget) == ("mine", "half")
+    assert plan.jobs[1].command == f"posbench train train.tokens=8192 encoding=alibi --config-dir {tmp_path / 'my'}"
+    assert posbench(f"study run {tmp_path / 'my' / 'study' / 'mine.yaml'}").status == 0
+    assert outcome["plan"].budget == "default"
 
 
 def test_the_study_that_is_reproduced_is_shipped():

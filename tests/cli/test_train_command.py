@@ -13,10 +13,11 @@ import pytest
 import yaml
 from conftest import Posbench
 
-from posbench import train
-from posbench.cli import bridge
+from posbench import job, train
+from posbench.compose import combinations
 from posbench.config import Config
 from posbench.errors import UserError
+from posbench.run import Run
 
 
 @dataclass
@@ -28,7 +29,7 @@ class FakeRun:
     path: Path = field(default_factory=lambda: Path.cwd() / "runs" / "rope-L512-nano-s1-12345678")
 
     def status(self) -> dict[str, Any]:
-        return {"tokens": 1_499_136, "epochs": 0.625, "valid": 3.75}
+        return {"state": "new", "step": 0, "tokens": 1_499_136, "epochs": 0.625, "valid": 3.75}
 
 
 @pytest.fixture
@@ -45,6 +46,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, str]]:
         return FakeRun(config)
 
     monkeypatch.setattr(train, "train", fake)
+    monkeypatch.setattr(job, "train", fake)
+    monkeypatch.setattr(Run, "status", FakeRun.status)
     return jobs
 
 
@@ -109,7 +112,7 @@ def test_a_sweep_is_one_job_for_each_combination(posbench: Posbench, trained: li
     ],
 )
 def test_combinations_are_those_of_hydras_grammar(words: list[str], jobs: list[list[str]]):
-    assert bridge.combinations(words) == jobs
+    assert combinations(words) == jobs
 
 
 def test_a_failing_job_does_not_stop_the_others_and_is_named_twice(
@@ -119,27 +122,37 @@ def test_a_failing_job_does_not_stop_the_others_and_is_named_twice(
     assert done.status == 1
     assert [config.encoding["name"] for config, _ in trained] == ["rope", "learned", "shaw", "alibi"]
     at_once, _, summary = done.err.partition("2 of 4 jobs failed:\n")
-    assert "error: the loss is no longer finite\nTry a lower optim.lr.\n[3/4]" in at_once
-    assert "RuntimeError: ours" in at_once
-    assert summary.splitlines() == ["  encoding=learned: the loss is no longer finite", "  encoding=shaw: ours"]
+    assert "error: encoding=learned: the loss is no longer finite\n  Try a lower optim.lr.\n  Its log: " in at_once
+    assert at_once.index("error: encoding=learned") < at_once.index("[3/4]")
+    assert "  RuntimeError: ours\n" in at_once
+    lines = summary.splitlines()
+    assert lines[:2] == ["  encoding=learned: the loss is no longer finite", "    Try a lower optim.lr."]
+    assert {"  encoding=shaw: ours", "    RuntimeError: ours"} <= set(lines)
+    logs = [Path(line.partition("Its log: ")[2]) for line in lines if "Its log: " in line]
+    assert "the loss is no longer finite" in logs[0].read_text()
+    assert "RuntimeError: ours" in logs[1].read_text()
 
 
-def test_fail_fast_begins_no_job_after_one_that_failed(posbench: Posbench, trained: list[tuple[Config, str]]):
+def test_a_sweep_can_be_told_to_begin_no_job_after_one_that_failed(
+    posbench: Posbench, trained: list[tuple[Config, str]]
+):
     """RUN-1: the other policy. What was not begun is counted."""
-    done = posbench("train -m --fail-fast encoding=rope,learned,shaw,alibi")
+    done = posbench("train -m on_error=stop encoding=rope,learned,shaw,alibi")
     assert done.status == 1
     assert [config.encoding["name"] for config, _ in trained] == ["rope", "learned"]
-    assert done.err.endswith("1 of 4 jobs failed, 2 not begun:\n  encoding=learned: the loss is no longer finite\n")
+    assert "1 of 4 jobs failed, 2 not begun:\n  encoding=learned: the loss is no longer finite\n" in done.err
 
 
 def test_a_disk_that_is_full_is_one_line_in_a_sweep_too(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):
     def full(*words: object) -> None:
         raise OSError(28, "No space left on device", "/runs/rope/checkpoint.safetensors")
 
-    monkeypatch.setattr(train, "train", full)
+    monkeypatch.setattr(job, "train", full)
     done = posbench("train -m encoding=rope,alibi")
     assert done.status == 1
-    assert done.err.splitlines()[1] == "error: No space left on device: /runs/rope/checkpoint.safetensors"
+    assert (
+        done.err.splitlines()[1] == "error: encoding=rope: No space left on device: /runs/rope/checkpoint.safetensors"
+    )
     assert "Traceback" not in done.err
 
 

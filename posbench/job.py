@@ -1,0 +1,217 @@
+"""One job: a run to train, and what to measure of it.
+
+This is the one place that carries a job out. `attempt` does it in the process it is called from; `python -m
+posbench.job` is a process for one job, which reads it on stdin and writes its result on stdout, a line of JSON each,
+and says all else on stderr. Its stdin stays open: at its end whoever asked is gone, and the job ends as on SIGTERM,
+after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from posbench import evaluate, records
+from posbench.config import Config
+from posbench.errors import UserError, reason, refused
+from posbench.evaluate import Request
+from posbench.identity import from_dict, to_dict
+from posbench.lock import HeldError
+from posbench.records import Row
+from posbench.run import Run, directory
+from posbench.train import train
+
+TAIL = 6
+"""Lines of a traceback that a summary shows: the last call and what it raised."""
+
+Say = Callable[[str], None]
+OnRow = Callable[[Row], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked for."""
+
+    config: Config
+    command: str
+    """The command line that trains its run alone."""
+    label: str
+    """What messages call it."""
+    requests: Sequence[Request] = ()
+    """What is measured once it is trained."""
+
+    @cached_property
+    def run(self) -> Run:
+        return Run(directory(self.config))
+
+    def to_json(self) -> str:
+        """As one line, for `from_json`."""
+        parts = {"command": self.command, "label": self.label, "requests": [asdict(one) for one in self.requests]}
+        return json.dumps({"config": to_dict(self.config), **parts})
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        parts = json.loads(text)
+        requests = [Request(**one) for one in parts["requests"]]
+        return cls(from_dict(parts["config"]), parts["command"], parts["label"], requests)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of it."""
+
+    state: str
+    """done | failed | held (another process works on its run)"""
+    message: str = ""
+    """Why it failed, or who holds it: one line."""
+    tail: list[str] = field(default_factory=list)
+    """More of why it failed: a hint, or the last lines of the traceback and where the whole of it is."""
+    rows: list[Row] = field(default_factory=list)
+    """Of all its requests, new or not."""
+
+    def to_json(self) -> str:
+        """As one line, for `from_json`; rows by their files."""
+        return json.dumps({**vars(self), "rows": [str(row.path) for row in self.rows]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        parts = json.loads(text)
+        return cls(**{**parts, "rows": [records.load(Path(path)) for path in parts["rows"]]})
+
+
+def attempt(job: Job, say: Say, on_row: OnRow = lambda row: None) -> Result:
+    """Do what is missing of a job. `on_row` is told of every new row once it is on disk.
+
+    An error is in the run's log and in the result. On SIGINT and SIGTERM it ends as `train` does.
+    """
+    try:
+        return Result("done", rows=_carry_out(job, say, on_row))
+    except HeldError as held:
+        return Result("held", held.message)
+    except Exception as error:
+        message, tail = described(error)
+        return _note(job, message, _traceback(error), tail)
+
+
+def _carry_out(job: Job, say: Say, on_row: OnRow) -> list[Row]:
+    run, device = job.run, job.config.device
+    if job.requests and run.status()["state"] == "rows only":
+        rows = evaluate.kept(run, job.requests, device)
+        if rows is not None:
+            say(f"{run.name} is done, rows only: its weights are gone, and all of its {len(rows)} rows are there")
+            return rows
+    trained = train(job.config, job.command, say)
+    if not job.requests:
+        return []
+    new: list[Row] = []
+
+    def told(row: Row) -> None:
+        new.append(row)
+        on_row(row)
+
+    rows = evaluate.evaluate(trained, job.requests, False, device, told)
+    if len(new) < len(rows):
+        say(f"{len(rows) - len(new)} of {len(rows)} rows were there already")
+    return rows
+
+
+def finished(job: Job) -> bool:
+    """Whether nothing is left to do of it, which is looked up without its weights. A damaged run is not finished."""
+    with suppress(OSError, UserError):
+        state, device = job.run.status()["state"], job.config.device
+        if state == "done":
+            return not job.requests or not evaluate.missing(job.run, job.requests, device)
+        if state == "rows only" and job.requests:
+            return evaluate.kept(job.run, job.requests, device) is not None
+    return False
+
+
+def crashed(job: Job, message: str, said: Sequence[str]) -> Result:
+    """The result of a job whose process ended without one; `said` are the last lines it wrote."""
+    return _note(job, message, [*said, message], list(said))
+
+
+def described(error: Exception) -> tuple[str, list[str]]:
+    """What to say of an error in one line, and what more there is to it: a hint, the last lines of a traceback, or
+    under POSBENCH_DEBUG=1 the whole of it."""
+    lines = _traceback(error)
+    error = refused(error) or error
+    if os.environ.get("POSBENCH_DEBUG") == "1":
+        return reason(error), lines
+    if isinstance(error, UserError):
+        return error.message, [error.hint] if error.hint else []
+    return reason(error), lines[-TAIL:]
+
+
+def _traceback(error: Exception) -> list[str]:
+    return "".join(traceback.format_exception(error)).rstrip().splitlines()
+
+
+def _note(job: Job, message: str, lines: Sequence[str], tail: list[str]) -> Result:
+    """Put a failure into the run's log, and into its status where the training did not get to it."""
+    run = job.run
+    # On a full disk, say, the error itself must not be lost for this.
+    with suppress(OSError, UserError):
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.log("\n".join(lines))
+        tail = [*tail, f"Its log: {run.path / 'log.txt'}"]
+        with run.lock():
+            if run.status()["state"] in ("new", "stopped", "interrupted"):
+                run.fail(message)
+    return Result("failed", message, tail)
+
+
+# A process of its own ---------------------------------------------------------------------------------------------
+
+
+class _Stderr(io.FileIO):
+    """Standard error, also when nobody reads it any more: no reason to fail."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _leave(*_: object) -> None:
+    sys.exit(128 + signal.SIGTERM)
+
+
+def _outlive_nobody() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    """Carry out the job on stdin."""
+    job = Job.from_json(sys.stdin.readline())
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Stderr(2, "w", closefd=False)), "utf-8", line_buffering=True)
+    signal.signal(signal.SIGTERM, _leave)
+    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        os.dup2(2, 1)  # whatever prints within must not stand before the result
+        result = attempt(job, _say, lambda row: _say(records.sentence(row)))
+        out.write(result.to_json() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""`posbench rm` asks first, and takes neither what a study lists nor what is being worked on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from conftest import Posbench
+
+from posbench import study
+from posbench.run import Run
+
+NAMES = ("alibi-L128-nano-s1-12345678", "rope-L128-nano-s1-87654321")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two runs, which no study lists."""
+    for name in NAMES:
+        path = tmp_path / "runs" / name
+        (path / "rows").mkdir(parents=True)
+        (path / "run.json").write_text("{}")
+    monkeypatch.setattr(study, "needed", lambda names: {})
+    return tmp_path / "runs"
+
+
+def left(runs: Path) -> list[str]:
+    return sorted(one.name for one in runs.iterdir())
+
+
+def test_without_a_terminal_it_takes_a_yes(posbench: Posbench, runs: Path):
+    done = posbench("rm rope")
+    assert done.status == 2
+    assert done.err == "error: There is nobody to ask.\n--yes removes without asking.\n"
+    assert left(runs) == [*NAMES]
+    assert posbench("rm rope rope-L128 --yes").err == f"removed {runs / NAMES[1]}\n"
+    assert left(runs) == [NAMES[0]]
+
+
+@pytest.mark.parametrize(("answer", "status"), [(True, 0), (False, 1)])
+def test_it_says_what_would_go_and_asks(
+    posbench: Posbench, runs: Path, monkeypatch: pytest.MonkeyPatch, answer: bool, status: int
+):
+    asked: list[str] = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "confirm", lambda text, err: asked.append(text) or answer)
+    done = posbench("rm rope alibi")
+    assert (done.status, asked) == (status, ["Remove these?"])
+    assert f"{runs / NAMES[1]}: 2 bytes, 0 rows" in done.err
+    assert left(runs) == ([] if answer else [*NAMES])
+
+
+def test_what_a_study_lists_stays_unless_forced(posbench: Posbench, runs: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(study, "needed", lambda names: {NAMES[1]: ["mine"]} if NAMES[1] in names else {})
+    done = posbench("rm alibi rope --yes")
+    assert done.status == 2
+    assert done.err.startswith(f"error: {NAMES[1]} belongs to the study mine.\n")
+    assert left(runs) == [*NAMES]
+    assert posbench("rm alibi --yes").status == 0
+    assert posbench("rm rope --yes --force").status == 0
+    assert left(runs) == []
+
+
+def test_what_is_being_worked_on_stays_even_if_forced(posbench: Posbench, runs: Path):
+    with Run(runs / NAMES[1]).lock():
+        done = posbench("rm alibi rope --yes --force")
+    assert done.status == 2
+    assert "is being worked on by another process" in done.err
+    assert left(runs) == [*NAMES]
+
+
+def test_a_study_that_cannot_be_read_may_list_it(posbench: Posbench, runs: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("POSBENCH_RUNS", str(runs))
+    (tmp_path / "my" / "study").mkdir(parents=True)
+    (tmp_path / "my" / "study" / "mine.yaml").write_text("runs: [[encoding=rope, model.heads=7]]\n")
+    monkeypatch.setattr(study, "files", lambda group: {"mine": tmp_path / "my" / "study" / "mine.yaml"})
+    done = posbench("rm rope --yes")
+    assert done.status == 2
+    assert "model.heads=7 does not divide" in done.err
+    assert "may list it" in done.err
+    assert left(runs) == [*NAMES]
