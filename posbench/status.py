@@ -52,13 +52,13 @@ def overview(title: str, runs: Iterable[tuple[Run, Sequence[Request] | None]]) -
     lines = []
     for run, requests in runs:
         line = look(run, requests)
-        left, speed = line["seconds_left"], line["tokens_per_second"]
+        left, speed, rows = line["seconds_left"], line["tokens_per_second"], str(line["rows"])
         lines.append(
             line
             | {"seconds_left": Cell(left, "" if left is None else duration(left))}
             | {"tokens_per_second": Cell(speed, "" if speed is None else f"{speed:,.0f}")}
             | {key: Cell(line[key], "") for key in ("step", "steps", "loss", "reason") if line[key] is None}
-            | {"rows": Cell(line["rows"], str(line["rows"]) if requests is None else f"{line['rows']} of {len(requests)}")}
+            | {"rows": Cell(line["rows"], rows if requests is None else f"{rows} of {len(requests)}")}
         )
     states = [line["state"] for line in lines]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
