@@ -7,7 +7,7 @@ import shlex
 import pytest
 from pages import ROOT, TINY, block, commands
 
-from posbench import cli
+from posbench import cli, train
 from posbench.check.properties import PROPERTIES
 from posbench.encodings.base import HOOKS, Encoding
 from posbench.report import catalogue
@@ -72,6 +72,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
+    monkeypatch.setattr(train, "VALIDATION_TARGETS", 2048)  # read after each of some twenty runs
     return tmp_path
 
 

@@ -16,7 +16,7 @@ import tomllib
 import pytest
 from pages import PAGES, ROOT, TINY, anchors, block, commands
 
-from posbench import cli
+from posbench import cli, train
 from posbench.search_path import choices
 
 PAGE = ROOT / "README.md"
@@ -76,6 +76,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
+    monkeypatch.setattr(train, "VALIDATION_TARGETS", 2048)  # read after each of some twenty runs
     return tmp_path
 
 

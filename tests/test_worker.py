@@ -91,6 +91,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_same_jobs_go_on_to_the_same_bits(
     assert toys.sha(one.run.weights) == toys.sha(undisturbed(config, monkeypatch, tmp_path).weights)
 
 
+@pytest.mark.faults
 def test_a_process_whose_parent_is_killed_ends_with_a_checkpoint(data: dict):
     """Nobody reads what it says any more, and its stdin is at its end."""
     one = job(toys.config(data, steps=150, checkpoint_seconds=3600))
