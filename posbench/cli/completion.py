@@ -86,6 +86,6 @@ def _matches(word: str, typed: list[str], multirun: bool, folder: str | None) ->
     with extra_dir(folder), hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
         register()
         plugin = DefaultCompletionPlugin(GlobalHydra.instance().config_loader())
-        found = plugin._query("config", " ".join([*typed, *(["--multirun"] if multirun else []), word]))
+        found = plugin._query("config", " ".join([*(["--multirun"] if multirun else []), *typed, word]))
     found = [match for match in found if match.split("=")[0] not in ("hydra", "hydra.", "hydra/")]
     return [f"{done},{match.removeprefix(key)}" for match in found] if comma else found

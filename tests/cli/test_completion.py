@@ -67,6 +67,16 @@ def test_bash_is_offered_groups_and_settings(bash):
     assert not [word for word in bash("posbench train ") if word.startswith("hydra")]
 
 
+def test_what_is_of_several_jobs_is_offered_where_there_are_several(bash):
+    assert bash("posbench sweep seed=1,2 work") == ["workers=2", "workers=4", "workers=8"]
+    assert bash("posbench sweep workers=2 encoding=rope,al") == ["rope,alibi"]
+    assert bash("posbench train -m on_error=s") == ["stop"]
+    assert bash("posbench train -m seed=1,2 encoding=ro") == ["rope"]
+    assert bash("posbench train on_error=s") == []
+    assert bash("posbench study run train_sh") == ["train_short_test_long"]
+    assert bash("posbench study run train_short_test_long workers=") == ["2", "4", "8"]
+
+
 def test_zsh_is_offered_whole_words(zsh):
     assert zsh("posbench train encoding=ro") == ["encoding=rope"]
     assert zsh("posbench train encoding=") == [f"encoding={name}" for name in ENCODINGS]
