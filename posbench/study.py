@@ -3,7 +3,7 @@
     1. load    configs/study/NAME.yaml, or a file of the user's own
     2. plan    one of its budgets, every run and what is measured of it composed and checked before the first starts
     3. run     posbench/launch.py: train what is missing, evaluate each run as soon as it is trained; then references
-    4. tables  the rows of these runs, the paper's numbers beside them, the claims seen or not seen
+    4. tables  the rows of these runs, the paper's numbers beside them, the claims and what became of them
 
     title: what it compares
     common: [data=sotu, train.length=128]               overrides of every run
@@ -12,7 +12,7 @@
     evals: {NAME: {protocol: sliding, lengths: [...]}}  settings of the group `eval`
     references: [unigram, bigram]
     budgets: {default: {common: [train.tokens=...], evals: {NAME: {targets: ...}}, note: ...}, ...}
-    claims: [...]                                       see posbench/report/claims.py
+    claims: [...]                                       see posbench/report/claims
 
 Nothing of a study is kept anywhere: its runs are runs like any other, and may belong to several. What is done is found
 again by its name, so that the same command goes on with a study that was broken off.

@@ -1,4 +1,5 @@
-"""`posbench study run`: a comparison in one command; `posbench reproduce` is the shipped one."""
+"""`posbench study run`: a comparison in one command; `posbench reproduce` is the shipped one; `study plan`, how many
+seeds it needs."""
 
 from __future__ import annotations
 
@@ -54,6 +55,37 @@ def run(
     """
     with extra_dir(config_dir):
         _run(name, budget, overrides, config_dir, format)
+
+
+@app.command()
+def plan(
+    name: StudyArgument,
+    overrides: OverridesArgument = None,
+    effect: Annotated[
+        float, typer.Option("--effect", help="A difference that is to be shown, a share of the perplexity.")
+    ] = 0.01,
+    budget: BudgetOption = "default",
+    config_dir: ConfigDirOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """How many seeds and targets each claim of a study needs, from what its runs so far vary by.
+
+    Two seeds or more are a pilot, best read on validation text.
+
+    posbench study plan train_short_test_long --effect 0.02
+    """
+    from posbench import launch, pilot, study
+    from posbench.report.claims import judge
+    from posbench.report.needs import needs_table
+
+    if not 0 < effect < 1:
+        raise UserError(f"--effect {effect:g} is no share of the perplexity.", "As in --effect 0.01, for 1 %.")
+    with extra_dir(config_dir):
+        _, rest = launch.settings(settings(overrides))
+        planned = study.plan(study.load(name), budget, rest, config_dir)
+    if not planned.study.claims:
+        raise UserError(f"The study {planned.study.name} makes no claims.", "posbench/report/claims says how.")
+    show(needs_table(judge(planned.study.claims, pilot.rows(planned.jobs)), effect), format)
 
 
 def reproduce(

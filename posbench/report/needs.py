@@ -37,6 +37,8 @@ def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
             "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token; of two or "
             "three seeds it is itself known to a factor of two or so. over text: their standard error for other text "
             "like this. targets: as many as leave the seeds half of the room there is.",
+            "What was measured on validation text comes first. A study that is planned by its own test text has read "
+            "that twice.",
         ],
         records,
     )

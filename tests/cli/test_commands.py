@@ -48,6 +48,7 @@ COMMANDS = {
     "show": ["RUN", "--format/-f", "--help/-h"],
     "status": ["[NAME]", "OVERRIDES...", "--budget", "--config-dir", "--format/-f", "--help/-h", "--watch"],
     "study": ["--help/-h"],
+    "study plan": ["NAME", "OVERRIDES...", "--budget", "--config-dir", "--effect", "--format/-f", "--help/-h"],
     "study run": ["NAME", "OVERRIDES...", "--budget", "--config-dir", "--format/-f", "--help/-h"],
     "sweep": ["OVERRIDES...", "--config-dir", "--dry-run", "--format/-f", "--help/-h"],
     "table": ["RUNS...", "--by-position", "--format/-f", "--help/-h"],
@@ -124,7 +125,7 @@ HEAVY = ("torch", "numpy", "pandas", "datasets", "hydra", "omegaconf", "tokenize
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("words", [["--help"], ["eval", "--help"], ["runs"], ["encodings", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], ["eval", "--help"], ["runs"], ["status"], ["encodings", "--help"]])
 def test_nothing_heavy_is_imported_to_help(tmp_path: Path, words: list[str]):
     """Help must come at once: torch alone takes 2 s to import, typer 0.2 s."""
     code = (

@@ -151,7 +151,7 @@ def _sides(claim: Claim) -> list[Side]:
 
 
 def _comparison_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
-    """How many sides are missing on a text, and the verdict there."""
+    """How much is missing on a text, and the verdict there."""
     found = {id(side): _find(side, text) for side in _sides(claim)}
     left, right = (_value(side, found) for side in (claim.left, claim.right))
     reasons = [one for one in found.values() if isinstance(one, str)]
@@ -159,7 +159,7 @@ def _comparison_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
         return len(reasons), Verdict(claim, left, right, reason="; ".join(dict.fromkeys(reasons)))
     terms = _terms(claim, {key: line for key, line in found.items() if isinstance(line, Line)})
     if not terms:
-        return 0, Verdict(claim, left, right, reason="the two have no seed in common")
+        return 1, Verdict(claim, left, right, reason="the two have no seed in common")
     return 0, replace(_compared(claim, compare(terms)), left=left, right=right)
 
 
@@ -177,7 +177,7 @@ def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
         return len(missing), Verdict(claim, reason="; ".join(reasons))
     measured = failure(found, lengths)
     if measured is None:
-        return 0, Verdict(claim, reason="the two have no seed in common")
+        return 1, Verdict(claim, reason="the two have no seed in common")
     at = measured.at(claim.border) or lengths[-1]
     return 0, replace(_failed(claim, measured), left=found.perplexity(at), right=found.perplexity(home))
 

@@ -1,0 +1,73 @@
+"""`posbench study plan`: seeds and targets for each claim of a study, from the rows that there are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import made
+import pytest
+from conftest import Posbench
+
+from posbench import pilot, records
+
+STUDY = """
+runs: [[encoding=rope]]
+claims:
+  - name: Rotary is worse at 2 L than at L
+    left: {encoding: rope, train_length: 512, at: 1L}
+    relation: less
+    right: {at: 2L}
+    protocol: nonoverlapping
+    paper: {table: Table 2, left: [rope, 512, 512], right: [rope, 512, 1012]}
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.yaml"
+    file.write_text(STUDY)
+    return file
+
+
+def test_each_claim_gets_the_seeds_it_needs(posbench: Posbench, mine: Path, monkeypatch: pytest.MonkeyPatch):
+    """Seeds that lose 0.01, 0.02 and 0.03 nats deviate by 0.01: a true effect of 1 % needs as many as are worked out in
+    tests/statistics/test_planning.py."""
+    rows = []
+    for seed in range(3):
+        for length, loss in ((512, 4.0), (1024, 4.0 + 0.01 * (seed + 1))):
+            arrays = made.arrays([128 * loss] * 4)
+            row = made.row(arrays, length=length, seed=seed, recipe="r", run_hash=str(seed))
+            rows.append(records.write(mine.parent / "rows", row, arrays))
+    monkeypatch.setattr(pilot, "rows", lambda jobs: rows if [job.label for job in jobs] else [])
+    done = posbench(f"study plan {mine} --format json")
+    assert done.status == 0, done.err
+    (record,) = json.loads(done.out)[0]["rows"]
+    assert (record["pilot_seeds"], record["seeds"], record["effect"]) == (3, 11, 0.01)
+    (large,) = json.loads(posbench(f"study plan {mine} --format json --effect 0.1").out)[0]["rows"]
+    assert large["seeds"] == 3
+
+
+def test_before_anything_is_measured_it_says_so(posbench: Posbench, mine: Path):
+    done = posbench(f"study plan {mine}")
+    assert done.status == 0, done.err
+    assert "not measured" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--effect 1", "--effect 1 is no share of the perplexity."),
+        ("--effect 0", "--effect 0 is no share of the perplexity."),
+        ("--budget long", "There is no budget 'long'."),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(posbench: Posbench, mine: Path, words: str, message: str):
+    done = posbench(f"study plan {mine} {words}")
+    assert (done.status, message in done.err) == (2, True), done.err
+
+
+def test_a_study_without_claims_has_nothing_to_plan(posbench: Posbench, mine: Path):
+    mine.write_text("runs: [[encoding=rope]]")
+    done = posbench(f"study plan {mine}")
+    assert (done.status, "makes no claims" in done.err) == (2, True), done.err
