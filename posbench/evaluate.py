@@ -94,6 +94,12 @@ def requests(
     return [replace(request, extension=one) for one in dict.fromkeys(chosen) for request in wanted]
 
 
+def share_targets(eval: Eval, configs: Iterable[Config]) -> None:
+    """Settle one `min_context` for these runs, whatever their own lengths, so that they share their targets."""
+    if eval.min_context is None:
+        eval.min_context = max([0, *eval.lengths, *(config.train.length for config in configs)])
+
+
 def refuse_inapplicable(run: Run, requests: Sequence[Request]) -> None:
     """Raise `UserError` for an extension that does not apply to the encoding of a run, with those that do."""
     config, wanted = run.config, dict.fromkeys(request.extension for request in requests)

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,10 @@ class Result:
     rows: list[Row] = field(default_factory=list)
     """Of all its requests, new or not."""
 
+    def lines(self, label: str) -> list[str]:
+        """Why that job failed."""
+        return [f"{label}: {self.message}", *(f"  {line}" for line in self.tail)]
+
     def to_json(self) -> str:
         """As one line, for `from_json`; rows by their files."""
         return json.dumps({**vars(self), "rows": [str(row.path) for row in self.rows]})
@@ -115,13 +119,18 @@ def _carry_out(job: Job, say: Say, on_row: OnRow) -> list[Row]:
     trained = train(job.config, job.command, say)
     if not job.requests:
         return []
+    return measured(partial(evaluate.evaluate, trained, job.requests, False, device), say, on_row)
+
+
+def measured(rows_of: Callable[[OnRow], list[Row]], say: Say, on_row: OnRow) -> list[Row]:
+    """The rows that `rows_of` gives, which tells `on_row` of every new one; `say` is told how many are not."""
     new: list[Row] = []
 
     def told(row: Row) -> None:
         new.append(row)
         on_row(row)
 
-    rows = evaluate.evaluate(trained, job.requests, False, device, told)
+    rows = rows_of(told)
     if len(new) < len(rows):
         say(f"{len(rows) - len(new)} of {len(rows)} rows were there already")
     return rows

@@ -132,7 +132,7 @@ class Work:
         if result.state == "done":
             self.report(job)
             return
-        self.say("\n".join([f"error: {job.label}: {result.message}", *(f"  {line}" for line in result.tail)]))
+        self.say("\n".join(result.lines(f"error: {job.label}")))
         if self.tries[index] < self.how.retries:
             self.tries[index] += 1
             self.say(f"{job.label} will be tried again ({self.tries[index]} of {self.how.retries})")
@@ -180,7 +180,7 @@ def summary(results: Sequence[tuple[str, Result | None]]) -> list[str]:
     rest = sum(result is None for _, result in results)
     lines = [f"{len(failed)} of {len(results)} jobs failed" + (f", {rest} not begun:" if rest else ":")]
     for label, result in failed:
-        lines += [f"  {label}: {result.message}", *(f"    {line}" for line in result.tail)]
+        lines += [f"  {line}" for line in result.lines(label)]
     return lines
 
 

@@ -50,4 +50,4 @@ def _pool(at_once: int, share: int) -> ThreadPoolExecutor:
 
     It is asked for when torch is set to `share` threads, which a thread takes over at its first operation.
     """
-    return ThreadPoolExecutor(at_once, initializer=lambda: torch.set_num_threads(share))
+    return ThreadPoolExecutor(at_once)

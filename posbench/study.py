@@ -24,6 +24,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from posbench.compose import combinations, compose
 from posbench.config import Config, Eval
 from posbench.data import tokens
 from posbench.errors import UserError, reason, unknown
-from posbench.job import Job, Result, described
+from posbench.job import Job, Result, described, measured
 from posbench.launch import LOOK_SECONDS, Settings
 from posbench.lock import HeldError
 from posbench.records import Row
@@ -194,8 +195,7 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), f
         settings = settings | chosen.get("evals", {}).get(name, {})
         evals.append(compose([f"eval.{key}={_hydra(value)}" for key, value in settings.items()]).eval)
     for eval in evals:
-        if eval.min_context is None:  # one for all runs, so that they share their targets
-            eval.min_context = max(*eval.lengths, *(job.config.train.length for job in jobs), 0)
+        evaluate.share_targets(eval, [job.config for job in jobs])
     asked = [[one for eval in evals for one in evaluate.requests(job.config, eval)] for job in jobs]
     jobs = [replace(job, requests=requests) for job, requests in zip(jobs, asked, strict=True)]
     return Plan(study, budget, jobs, evals, chosen.get("note"))
@@ -299,22 +299,14 @@ def _reference(
     pause: Callable[[float], None],
 ) -> Result:
     """The rows of a reference on the text of `config`."""
-    new: list[Row] = []
-
-    def told(row: Row) -> None:
-        new.append(row)
-        on_row(row)
-
     while True:
         try:
-            rows = baselines.evaluate(name, config, requests, False, told)
+            rows = measured(partial(baselines.evaluate, name, config, requests, False), say, on_row)
         except HeldError:  # it takes seconds, and then is there
             pause(LOOK_SECONDS)
         except Exception as error:
-            message, tail = described(error)
-            say("\n".join([f"error: {name}: {message}", *(f"  {line}" for line in tail)]))
-            return Result("failed", message, tail)
+            result = Result("failed", *described(error))
+            say("\n".join(result.lines(f"error: {name}")))
+            return result
         else:
-            if len(new) < len(rows):
-                say(f"{len(rows) - len(new)} of {len(rows)} rows were there already")
             return Result("done", rows=rows)

@@ -112,6 +112,13 @@ def commit() -> tuple[str, bool] | None:
     return (head, bool(git("status", "--porcelain"))) if head else None
 
 
+def environment(**more: str) -> dict[str, str]:
+    """This process's, with which a Python of its own finds this very posbench; and `more`."""
+    root = str(Path(__file__).resolve().parents[1])
+    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.environ | {"PYTHONPATH": paths} | more
+
+
 def matmul_rate(size: int = 1024, seconds: float = 0.3) -> float:
     """GF/s of a float32 matrix product of `size` x `size`: the best of as many as fit in `seconds`."""
     a = torch.rand(size, size)

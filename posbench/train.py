@@ -34,6 +34,7 @@ from posbench.data.tokens import Prepared, Stream
 from posbench.decisions import Decisions, activation_bytes, decide, obey, refuse_oversized
 from posbench.errors import UserError
 from posbench.identity import label
+from posbench.journal import Journal
 from posbench.lock import HeldError
 from posbench.model import Decoder
 from posbench.progress import LINE_SECONDS, duration, progress
@@ -41,7 +42,6 @@ from posbench.run import Run, directory
 from posbench.side_by_side import each
 from posbench.statistics import exp
 from posbench.stop import Stop
-from posbench.stored import Metrics
 
 VALIDATION_TARGETS = 32_768
 """The first so many targets of the validation split are read during training."""
@@ -271,58 +271,6 @@ def validate(decoder: Decoder, stream: Stream, config: Config, decisions: Decisi
     total = sum(each(nats, windows.batches(cut, max(length, decisions.micro_tokens)), decisions.at_once))
     decoder.train()
     return total / cut.targets
-
-
-class NotFiniteError(UserError):
-    """The loss or its gradient is no longer a number."""
-
-    def __init__(self, what: str, step: int) -> None:
-        super().__init__(f"{what} is no longer finite at step {step}.", "Try a lower optim.lr and optim.matrix_lr.")
-
-
-class Journal:
-    """The metrics of each step, fetched from the device `fetch` steps at a time: a fetch waits for all it computes."""
-
-    def __init__(self, metrics: Metrics, state: State, batch_tokens: int, fetch: int) -> None:
-        self.metrics, self.state, self.batch_tokens, self.every = metrics, state, batch_tokens, fetch
-        self.waiting: list[tuple[int, float, Tensor, Tensor, float]] = []
-        self.seconds = state.seconds
-        self.text = ""
-
-    def add(self, loss: Tensor, norm: Tensor, rate: float) -> None:
-        self.waiting.append((self.state.step, self.state.seconds, loss, norm, rate))
-        if len(self.waiting) == self.every:
-            self.fetch()
-
-    def fetch(self) -> None:
-        """Write what waits. Raises NotFiniteError at the first step whose loss or gradient is not finite."""
-        if not self.waiting:
-            return
-        values = torch.stack([torch.stack([loss, norm]) for _, _, loss, norm, _ in self.waiting]).tolist()
-        speed = len(self.waiting) * self.batch_tokens / (self.state.seconds - self.seconds)
-        for (step, seconds, _, _, rate), (loss, norm) in zip(self.waiting, values, strict=True):
-            if not math.isfinite(loss) or not math.isfinite(norm):
-                raise NotFiniteError("The loss" if not math.isfinite(loss) else "The gradient", step)
-            self.metrics.add(
-                step=step,
-                tokens=step * self.batch_tokens,
-                loss=loss,
-                lr=rate,
-                norm=norm,
-                tokens_per_second=speed,
-                seconds=seconds,
-            )
-            self.state.loss = loss
-        self.waiting, self.seconds = [], self.state.seconds
-        self.text = f"loss {self.state.loss:.3f}, {speed:,.0f} tokens/s"
-
-    def add_validation(self, valid: float) -> None:
-        """Write the nats a token of the validation text, after all that waits. Raises as `fetch`."""
-        self.fetch()
-        if not math.isfinite(valid):
-            raise NotFiniteError("The loss on validation text", self.state.step)
-        self.metrics.add(step=self.state.step, tokens=self.state.step * self.batch_tokens, valid=valid)
-        self.state.valid = valid
 
 
 def parameters(decoder: Decoder) -> dict[str, int]:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import IO
 
 from posbench import job as jobs
+from posbench import system
 from posbench.job import Job, Result, Say
 
 SAID = 12
@@ -38,9 +38,7 @@ class Worker:
         self.index, self.job, self.gpu, self.number, self.say = index, job, gpu, number, say
         self.said: deque[str] = deque(maxlen=SAID)
         self.line, self.result = b"", b""
-        root = str(Path(__file__).resolve().parents[1])
-        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        there = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": str(threads)}
+        there = system.environment(OMP_NUM_THREADS=str(threads))
         if gpu is not None:
             there["CUDA_VISIBLE_DEVICES"] = gpu
             job = replace(job, config=replace(job.config, device="cuda"))  # the only one it sees

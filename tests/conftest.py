@@ -4,5 +4,23 @@ The tests' tensors are small: more threads would only wait for each other, and f
 """
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs and prepared text in a folder of the test's own."""
+    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> dict:
+    """`config.data` of the text of toys.py."""
+    import toys
+
+    return toys.text(tmp_path / "text")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tiny
 
-from posbench import checkpoint, run
+from posbench import checkpoint, records, run
 from posbench.config import Config, Model, Train
 from posbench.data import tokens
 from posbench.data.tokens import Prepared
@@ -127,3 +127,21 @@ def row(behind: Arrays | None = None, **changes: Any) -> Row:
         "time": "2026-01-02T03:04:05+00:00",
     }
     return Row(**fields | numbers | changes)
+
+
+def claim(**changes: Any) -> dict[str, Any]:
+    """A study's entry: ALiBi trained at 128 is better at 256 than at 128."""
+    return {
+        "name": "ALiBi at 2 L",
+        "left": {"encoding": "alibi", "train_length": 128, "at": "2L"},
+        "relation": "less",
+        "right": {"at": "1L"},
+        "protocol": "nonoverlapping",
+        "paper": {"table": "Table 5", "left": ["alibi", 128, 256], "right": ["alibi", 128, 128]},
+    } | changes
+
+
+def alibi_row(folder: Path, seed: int, length: int, behind: Arrays) -> Row:
+    """A kept row of ALiBi trained at 128, of one recipe in all seeds."""
+    own = {"encoding": "alibi", "train_length": 128, "seed": seed, "recipe": "a", "run_hash": str(seed)}
+    return records.write(folder, row(behind, length=length, **own), behind)

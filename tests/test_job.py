@@ -22,16 +22,14 @@ from posbench.run import Run
 
 
 @pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
+def _folders(folders, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("POSBENCH_DEBUG", raising=False)
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(data: dict) -> Job:
     """Six steps of rope at 16, read at 16 and 32."""
-    config = settled(toys.config(toys.text(tmp_path / "text"), steps=6))
+    config = settled(toys.config(data, steps=6))
     requests = evaluate.requests(config, Eval(lengths=[32], targets=64))
     return Job(config, "posbench train encoding=rope", "rope", requests)
 

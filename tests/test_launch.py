@@ -15,7 +15,7 @@ import pytest
 import toys
 
 from posbench import job as jobs
-from posbench import launch, lock, system, train, worker
+from posbench import launch, lock, system, worker
 from posbench.compose import settled
 from posbench.config import Config
 from posbench.errors import UserError
@@ -354,18 +354,6 @@ def weights(runs: Path) -> dict[str, str]:
     return {file.parent.name: toys.sha(file) for file in runs.glob("*/model.safetensors")}
 
 
-def interrupted_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in that step, of all steps of all runs, from 1."""
-    real, count = train.gradient, iter(range(1, 1000))
-
-    def gradient(*how: Any) -> Any:
-        if next(count) == step:
-            raise KeyboardInterrupt
-        return real(*how)
-
-    patch.setattr(train, "gradient", gradient)
-
-
 def test_what_is_broken_off_goes_on_to_what_an_undisturbed_sweep_gives(
     five: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -380,7 +368,7 @@ def test_what_is_broken_off_goes_on_to_what_an_undisturbed_sweep_gives(
 
     assert sweep("undisturbed") == []
     with monkeypatch.context() as patch:
-        interrupted_at(3 + 3 + 2, patch)
+        toys.interrupted_at(3 + 3 + 2, patch)
         with pytest.raises(KeyboardInterrupt):
             sweep("runs")
     assert len(weights(tmp_path / "runs")) == 2

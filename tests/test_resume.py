@@ -23,27 +23,11 @@ from posbench.config import Config, Optim
 from posbench.errors import UserError
 from posbench.run import Run, directory
 
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> dict:
-    return toys.text(tmp_path / "text")
+pytestmark = pytest.mark.usefixtures("folders")
 
 
 class Killed(BaseException):
     """Ends a training as nothing it catches would: like a kill, but within the test's process."""
-
-
-def undisturbed(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The same config trained in one go, elsewhere."""
-    with monkeypatch.context() as patch:
-        patch.setenv("POSBENCH_RUNS", str(tmp_path / "undisturbed"))
-        return train.train(config)
 
 
 def at_step(step: int, act: Callable[[], None], patch: pytest.MonkeyPatch, seen: list[str] | None = None) -> None:
@@ -85,7 +69,7 @@ def test_25_steps_and_a_resume_are_60_steps(data: dict, tmp_path: Path, monkeypa
     expected: list[str] = []
     with monkeypatch.context() as patch:
         at_step(0, kill, patch, expected)
-        whole = undisturbed(config, tmp_path, monkeypatch)
+        whole = toys.undisturbed(config, tmp_path, monkeypatch)
     seen: list[str] = []
     assert checkpoint_step(killed_at(26, config, monkeypatch, seen).path) == 25
     with monkeypatch.context() as patch:
@@ -112,7 +96,7 @@ def test_steps_past_the_checkpoint_are_made_again(
     """Checkpoints every 7 steps only; the kill also falls before the first one, and beside the ends of the epochs.
     No step stands twice in the metrics."""
     config = toys.config(data, steps=42, dropout=0.1)
-    whole = undisturbed(config, tmp_path, monkeypatch)
+    whole = toys.undisturbed(config, tmp_path, monkeypatch)
     real = checkpoint.save
 
     def seldom(path, run_hash, state, *rest):
@@ -130,7 +114,7 @@ def test_steps_past_the_checkpoint_are_made_again(
 def test_a_run_is_the_same_alone_and_after_others(data: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """RUN-3: no state survives from one training to the next in a process."""
     config = toys.config(data, steps=10, dropout=0.1)
-    alone = undisturbed(config, tmp_path, monkeypatch)
+    alone = toys.undisturbed(config, tmp_path, monkeypatch)
     train.train(replace(config, seed=2))
     train.train(toys.config(data, encoding="t5", steps=10, dropout=0.3))
     torch.rand(7)
@@ -182,7 +166,7 @@ def test_a_signal_writes_a_checkpoint_and_ends_the_process_as_usual(
     run = Run(runs.directory(config))
     assert run.status()["state"] == "interrupted"
     assert run.status()["step"] == checkpoint_step(run.path) == 8
-    whole = undisturbed(config, tmp_path, monkeypatch)
+    whole = toys.undisturbed(config, tmp_path, monkeypatch)
     assert toys.sha(train.train(config).weights) == toys.sha(whole.weights)
 
 
@@ -267,7 +251,7 @@ def test_what_was_decided_at_step_0_is_obeyed(data: dict, tmp_path: Path, monkey
     """Other parts, threads and compilation are asked for on resume: none changes the run's name, each gets one line,
     and the weights are those of the run that was never disturbed."""
     config = toys.config(data, steps=12, micro_tokens=16, threads=1)
-    whole = undisturbed(config, tmp_path, monkeypatch)
+    whole = toys.undisturbed(config, tmp_path, monkeypatch)
     killed_at(6, config, monkeypatch)
     said: list[str] = []
     other = replace(config, train=replace(config.train, micro_tokens=32, threads=2))
@@ -357,7 +341,7 @@ def test_sigkill_anywhere_and_the_same_command_again(
     """A process that kills itself in the middle of step 13, or with the 13th checkpoint half written, or written and
     not yet renamed. Another process goes on from step 12 to the weights that this process trains undisturbed."""
     config = toys.config(data, steps=24, dropout=0.1)
-    whole = undisturbed(config, tmp_path, monkeypatch)
+    whole = toys.undisturbed(config, tmp_path, monkeypatch)
     command = f"train.train(toys.config({data!r}, steps=24, dropout=0.1))"
     assert child(f"exec({how!r}); {command}").returncode == -signal.SIGKILL
     path = runs.directory(config)

@@ -21,18 +21,9 @@ from posbench.data import tokens
 from posbench.decisions import Decisions
 from posbench.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("folders")
+
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> dict:
-    return toys.text(tmp_path / "text")
 
 
 def decided(micro_tokens: int, precision: str = "fp32", at_once: int = 1) -> Decisions:

@@ -20,18 +20,7 @@ from posbench.job import Job
 from posbench.launch import Settings
 from posbench.run import Run, directory
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> dict:
-    return toys.text(tmp_path / "text")
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("folders")]
 
 
 def job(config: Config, lengths: tuple[int, ...] = ()) -> Job:
@@ -40,11 +29,9 @@ def job(config: Config, lengths: tuple[int, ...] = ()) -> Job:
     return Job(config, "posbench train ...", label(config.encoding), requests)
 
 
-def undisturbed(config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def undisturbed(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The same config trained in this process, elsewhere, on as many threads."""
-    with monkeypatch.context() as patch:
-        patch.setenv("POSBENCH_RUNS", str(tmp_path / "undisturbed"))
-        return train.train(replace(config, train=replace(config.train, threads=1)))
+    return toys.undisturbed(replace(config, train=replace(config.train, threads=1)), tmp_path, monkeypatch)
 
 
 def test_two_at_a_time_are_what_each_is_alone_and_one_that_fails_is_left_behind(
@@ -64,7 +51,7 @@ def test_two_at_a_time_are_what_each_is_alone_and_one_that_fails_is_left_behind(
     assert "no longer finite" in failed.message
     assert "no longer finite" in (jobs[0].run.path / "log.txt").read_text()
     run = jobs[1].run
-    assert toys.sha(run.weights) == toys.sha(undisturbed(rope, monkeypatch, tmp_path).weights)
+    assert toys.sha(run.weights) == toys.sha(undisturbed(rope, tmp_path, monkeypatch).weights)
     assert run.record["decisions"]["threads"] == 1
     assert run.status()["peak_memory"] > 2**20
     assert "[2/2] rope" in said
@@ -88,7 +75,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_same_jobs_go_on_to_the_same_bits(
     assert status["state"] == "interrupted"
     assert 15 <= status["step"] < 150
     train.train(one.config)
-    assert toys.sha(one.run.weights) == toys.sha(undisturbed(config, monkeypatch, tmp_path).weights)
+    assert toys.sha(one.run.weights) == toys.sha(undisturbed(config, tmp_path, monkeypatch).weights)
 
 
 @pytest.mark.faults

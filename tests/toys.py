@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tiny
 
+from posbench import train as training
 from posbench.config import Config, Model, Optim, Train
+from posbench.run import Run
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "the", "dog", "ran", "far", "away", "then", "it", "slept"]
 
@@ -47,3 +50,22 @@ def config(data: dict[str, Any], encoding: str = "rope", steps: int = 60, **trai
 
 def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def undisturbed(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The same config trained in one go, in this process and elsewhere."""
+    with monkeypatch.context() as patch:
+        patch.setenv("POSBENCH_RUNS", str(tmp_path / "undisturbed"))
+        return training.train(config)
+
+
+def interrupted_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in that step, of all steps of all runs, from 1."""
+    real, count = training.gradient, iter(range(1, 1000))
+
+    def gradient(*how: Any) -> Any:
+        if next(count) == step:
+            raise KeyboardInterrupt
+        return real(*how)
+
+    patch.setattr(training, "gradient", gradient)

@@ -60,15 +60,13 @@ class Trial:
 def run(cell: Cell, limit: int, seconds: float) -> Trial:
     """Try a cell in a process of its own that may take `limit` bytes and `seconds`."""
     words = [sys.executable, "-m", "posbench.bench.trial"]
-    root = str(Path(__file__).resolve().parents[2])
-    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         words,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": paths},
+        env=system.environment(),
         start_new_session=True,  # so that the compiler's own processes end with it
     )
     try:

@@ -135,8 +135,7 @@ def _evaluate(names: list[str], overrides: list[str], on: str | None, force: boo
                 say(f"warning: {error.message} It is left out.")
     if not runs and not failed:
         raise UserError(f"There is no finished run in {run.root()}.", "Train one: posbench train encoding=rope")
-    if eval.min_context is None:  # one for all runs, so that they share their targets
-        eval.min_context = max([0, *eval.lengths, *(one.config.train.length for one in runs)])
+    evaluate.share_targets(eval, [one.config for one in runs])
     jobs = [(one, evaluate.requests(one.config, eval, on, extended)) for one in runs]
     if len(names) == 1:
         evaluate.refuse_inapplicable(*jobs[0])

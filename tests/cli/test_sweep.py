@@ -29,18 +29,6 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{TINY} " + " ".join(f"data.{split}={data[split]}" for split in ("train", "validation", "test"))
 
 
-def interrupted_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in that step, of all steps of all runs of a sweep, from 1."""
-    real, count = train.gradient, iter(range(1, 1000))
-
-    def gradient(*how: Any) -> Any:
-        if next(count) == step:
-            raise KeyboardInterrupt
-        return real(*how)
-
-    patch.setattr(train, "gradient", gradient)
-
-
 def test_a_sweep_that_is_broken_off_goes_on_with_the_same_command(
     posbench: Posbench, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -48,7 +36,7 @@ def test_a_sweep_that_is_broken_off_goes_on_with_the_same_command(
     test_launch.py.)"""
     line = f"sweep encoding=rope,alibi {words}"
     with monkeypatch.context() as patch:
-        interrupted_at(6 + 3, patch)
+        toys.interrupted_at(6 + 3, patch)
         done = posbench(line)
     assert done.status == 130
     assert done.err.endswith("Interrupted. The same command goes on from what is finished.\n")

@@ -8,7 +8,6 @@ from typing import Any
 import made
 import pytest
 
-from posbench import records
 from posbench.report.claims import judge, parse
 from posbench.report.needs import needs_table
 from posbench.report.tables import render
@@ -21,17 +20,8 @@ def verdicts(folder, gains: list[float], **changes: Any):
     for seed, gain in enumerate(gains):
         for length, loss in ((128, 4.0), (256, 4.0 - gain)):
             arrays = made.arrays([128 * loss] * 10)
-            own = {"encoding": "alibi", "train_length": 128, "seed": seed, "recipe": "a", "run_hash": str(seed)}
-            rows.append(records.write(folder, made.row(arrays, length=length, **own), arrays))
-    entry = {
-        "name": "ALiBi at 2 L",
-        "left": {"encoding": "alibi", "train_length": 128, "at": "2L"},
-        "relation": "less",
-        "right": {"at": "1L"},
-        "protocol": "nonoverlapping",
-        "paper": {"table": "Table 5", "left": ["alibi", 128, 256], "right": ["alibi", 128, 128]},
-    } | changes
-    return judge(parse([entry]), rows)
+            rows.append(made.alibi_row(folder, seed, length, arrays))
+    return judge(parse([made.claim(**changes)]), rows)
 
 
 def test_seeds_are_those_of_the_pilots_deviation(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import made
 import pytest
 
 from posbench import evaluate, study
@@ -17,17 +18,6 @@ from posbench.statistics import Estimate
 SHIPPED = [(name, claim) for name in files("study") for claim in study.load(name).claims]
 
 
-def entry(**changes: Any) -> dict[str, Any]:
-    return {
-        "name": "ALiBi at 2 L",
-        "left": {"encoding": "alibi", "train_length": 128, "at": "2L"},
-        "relation": "less",
-        "right": {"at": "1L"},
-        "protocol": "nonoverlapping",
-        "paper": {"table": "Table 5", "left": ["alibi", 128, 256], "right": ["alibi", 128, 128]},
-    } | changes
-
-
 FAILURE: dict[str, Any] = {
     "left": {"encoding": "rope", "train_length": 128},
     "relation": "fails-by",
@@ -37,16 +27,16 @@ FAILURE: dict[str, Any] = {
 
 
 def test_what_the_right_does_not_say_is_as_on_the_left():
-    (claim,) = parse([entry()])
+    (claim,) = parse([made.claim()])
     assert (claim.right.encoding, claim.right.train_length, claim.right.length) == ("alibi", 128, 128)
-    (other,) = parse([entry(right={"encoding": "rope", "at": 300})])
+    (other,) = parse([made.claim(right={"encoding": "rope", "at": 300})])
     assert (other.right.encoding, other.right.length, other.right.protocol) == ("rope", 300, "nonoverlapping")
 
 
 def test_equal_has_a_margin_of_one_percent_unless_it_says_another():
-    assert parse([entry(relation="equal")])[0].margin == 0.01
-    assert parse([entry(relation="equal", margin=0.05)])[0].margin == 0.05
-    assert parse([entry()])[0].margin == 0
+    assert parse([made.claim(relation="equal")])[0].margin == 0.01
+    assert parse([made.claim(relation="equal", margin=0.05)])[0].margin == 0.05
+    assert parse([made.claim()])[0].margin == 0
 
 
 @pytest.mark.parametrize(
@@ -70,13 +60,13 @@ def test_equal_has_a_margin_of_one_percent_unless_it_says_another():
 )
 def test_a_claim_that_cannot_be_held_against_rows_is_refused(changes, message):
     with pytest.raises(UserError, match=message):
-        parse([entry(**changes)])
+        parse([made.claim(**changes)])
 
 
 def test_at_most_six_claims_are_primary():
-    assert len(parse([entry(primary=True)] * 6 + [entry()])) == 7
+    assert len(parse([made.claim(primary=True)] * 6 + [made.claim()])) == 7
     with pytest.raises(UserError, match="7 claims are primary, and at most 6 can be"):
-        parse([entry(primary=True)] * 7)
+        parse([made.claim(primary=True)] * 7)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +81,14 @@ def test_at_most_six_claims_are_primary():
     ],
 )
 def test_every_claim_says_what_would_contradict_it(changes, said):
-    assert parse([entry(**changes)])[0].contradicted_by == said
+    assert parse([made.claim(**changes)])[0].contradicted_by == said
 
 
 def test_a_gap_in_a_paper_is_one_table_less_another():
     """Table 5 less Table 15 of ALiBi trained at 512: 18.48 / 18.28 at 2,048 against 19.73 / 17.98 at 512."""
     (claim,) = parse(
         [
-            entry(
+            made.claim(
                 paper={
                     "table": "Table 5",
                     "minus": "Table 15",
@@ -115,7 +105,7 @@ def test_the_papers_two_readings_of_a_failure():
     """Table 2: sinusoidal is best at 532, and at 582 above its 20.05 at 512; rotary at 712 and 812; ALiBi is never."""
     found = {}
     for encoding in ("sinusoidal", "rope", "t5", "alibi"):
-        (claim,) = parse([entry(**FAILURE | {"paper": {"table": "Table 2", "left": [encoding, 512]}})])
+        (claim,) = parse([made.claim(**FAILURE | {"paper": {"table": "Table 2", "left": [encoding, 512]}})])
         found[encoding] = (claim.paper.best, claim.paper.back)
     assert found["sinusoidal"] == (532, 582)
     assert found["rope"] == (712, 812)

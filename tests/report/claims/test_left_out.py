@@ -25,18 +25,8 @@ def verdicts(folder, seeds: int, first: float, second: float, **changes):
             gain = [one + seed / 1000 + turn for one in (first, second) for turn in [-0.04, 0.04] * 4]
             nats = [128 * (4.0 - one * (length == 256)) for one in gain]
             arrays = made.arrays(nats, document=DOCUMENT)
-            own = {"encoding": "alibi", "train_length": 128, "seed": seed, "recipe": "a", "run_hash": str(seed)}
-            rows.append(records.write(folder, made.row(arrays, length=length, **own), arrays))
-    entry = {
-        "name": "ALiBi at 2 L",
-        "primary": True,
-        "left": {"encoding": "alibi", "train_length": 128, "at": "2L"},
-        "relation": "less",
-        "right": {"at": "1L"},
-        "protocol": "nonoverlapping",
-        "paper": {"table": "Table 5", "left": ["alibi", 128, 256], "right": ["alibi", 128, 128]},
-    } | changes
-    return judge(parse([entry]), rows)
+            rows.append(made.alibi_row(folder, seed, length, arrays))
+    return judge(parse([made.claim(**{"primary": True} | changes)]), rows)
 
 
 def test_without_a_document_only_the_others_count(tmp_path):
