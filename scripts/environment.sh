@@ -11,6 +11,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 oldest=3.11
 newest=3.14
 
+# Nothing is compiled when it is installed (see below), so what Python compiles on import has to be kept: without it
+# each process of the tests takes ten seconds to import torch.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "$*" >&2; }
 
 # fits PYTHON: it starts, is of a version in range and can make a virtual environment.
