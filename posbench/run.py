@@ -240,9 +240,10 @@ class Run:
                 "The command that made it trains it again (posbench show says which).",
             )
         if status["state"] != "done":
+            command = self.record.get("command") if self.started else None
             raise UserError(
                 f"{self.name} is not finished: {status['state']} at step {status['step']}.",
-                "Give the command that started it again (posbench show says which).",
+                f"Go on with the command that began it: {command}" if command else "Give its command again.",
             )
 
     def model(self, extended: bool = True) -> Decoder:

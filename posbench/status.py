@@ -5,6 +5,7 @@ running, evaluating         a process is at it now; starting: it reads the text 
 failed                      and why
 interrupted, stopped        nobody is at it; the same command goes on (stopped: it was killed)
 trained                     not yet measured, or not all of it
+older format                the same config gives other weights now: it is another run, with a name of its own
 waiting                     not begun
 damaged                     and what of it
 """
@@ -20,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from posbench import lock
 from posbench.errors import UserError
+from posbench.identity import FORMAT
 from posbench.report.tables import Cell, Column, Table, table
 from posbench.run import Run
 
 if TYPE_CHECKING:
     from posbench.evaluate import Request
 
-FINAL = ("done", "done, rows only", "failed", "damaged")
+FINAL = ("done", "done, rows only", "failed", "damaged", "older format")
 """States that nothing will change by itself."""
 
 _TAIL_BYTES = 1 << 13
@@ -80,7 +82,9 @@ def look(run: Run, requests: Sequence[Request] | None = None) -> dict[str, Any]:
     owner = lock.owner(run.path)
     found |= {key: status[key] for key in ("step", "steps", "loss", "reason") if key in status and run.started}
     state = status["state"]
-    if state == "running":
+    if run.started and run.record["format"] != FORMAT:
+        state = "older format"
+    elif state == "running":
         found |= _live(run, found)
     elif state in ("done", "rows only"):
         state = _measured(state, owner is not None, found["rows"], requests)

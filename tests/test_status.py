@@ -12,6 +12,7 @@ import pytest
 from posbench import evaluate, lock, records, status
 from posbench.config import Eval
 from posbench.evaluate import Request
+from posbench.identity import FORMAT
 from posbench.report.tables import render
 from posbench.run import Run
 
@@ -55,6 +56,13 @@ def test_a_trained_run_is_done_when_nothing_is_asked_of_it_and_else_when_its_row
         assert state(run, wanted) == "evaluating"
     evaluate.evaluate(run, wanted)
     assert state(run, wanted) == "done"
+
+
+def test_a_run_of_an_older_format_is_not_done_since_the_same_command_would_make_another(run: Run):
+    """DESIGN, run directory: never continued, never counted as done."""
+    file = run.path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": FORMAT - 1}))
+    assert state(run) == "older format"
 
 
 def test_rows_of_another_protocol_extension_or_number_of_targets_are_not_those_asked_for(run: Run):

@@ -153,7 +153,7 @@ def _show_plan(plan: dict[str, Any], form: Format) -> None:
     words = {
         "epochs": f"{plan['epochs']:.2f}",
         "seconds": duration(plan["seconds"]),
-        "memory": f"{plan['memory'] / 2**20:,.0f} MiB",
+        "memory": f"{plan['memory'] / 2**20:,.0f} MiB beside what Python and torch take",
         "parameters": ", ".join(f"{count:,} {what}" for what, count in plan["parameters"].items()),
         "decisions": "; ".join(plan["decisions"]),
     }
