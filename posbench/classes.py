@@ -83,8 +83,13 @@ def _run(path: Path, content: bytes) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    try:
+        code = compile(content, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        raise UserError(f"Line {error.lineno} of {path} is not Python: {error.msg}.", line or None) from error
     sys.modules[name] = module  # annotations and dataclasses of the file are looked up there
-    exec(compile(content, path, "exec", dont_inherit=True), vars(module))
+    exec(code, vars(module))
     return module
 
 
@@ -111,7 +116,10 @@ def check(
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value of a YAML may be given where `hint` is annotated; unusual annotations are left to the class."""
+    """Whether a value of a YAML may be given where `hint` is annotated; of numbers, a finite one.
+
+    Unusual annotations are left to the class.
+    """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, part) for part in typing.get_args(hint))
@@ -124,7 +132,8 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (bool, str, type(None)):
         return isinstance(value, hint)
     if hint in (int, float):
-        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
+        number = isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
+        return number and abs(value) <= sys.float_info.max  # neither nan nor infinite: no formula means anything then
     return True
 
 

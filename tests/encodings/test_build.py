@@ -1,6 +1,7 @@
 """From a YAML's words to an encoding; and what is said when the words are wrong."""
 
 import ast
+import math
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,9 @@ def test_the_base_class_says_nothing_and_hooks_are_what_a_class_overrides():
         ({"base": "fast"}, "encoding.base=fast does not fit 'rope'.\nIt must be a number."),
         ({"base": True}, "encoding.base=True does not fit 'rope'.\nIt must be a number."),
         ({"embed_scale": 1}, "encoding.embed_scale=1 does not fit 'rope'.\nIt must be true or false."),
+        ({"base": math.nan}, "encoding.base=nan does not fit 'rope'.\nIt must be a number."),
+        ({"base": math.inf}, "encoding.base=inf does not fit 'rope'.\nIt must be a number."),
+        ({"base": 10**400}, "encoding.base=1000000"),
         ({"base": -1}, "The encoding 'rope' cannot be built: base must be above 0, not -1."),
     ],
 )

@@ -121,6 +121,15 @@ def test_a_fault_inside_the_file_keeps_its_traceback(folder):
         encodings.build(described(folder), SHAPE)
 
 
+def test_a_file_that_is_not_python_is_told_where(folder):
+    """In a sentence with the line: there is no traceback to follow."""
+    file = folder / "encoding" / "mine.py"
+    file.write_text("x = 1\ndef bias(self\n")
+    with pytest.raises(UserError) as error:
+        encodings.build(described(folder), SHAPE)
+    assert str(error.value) == f"Line 2 of {file} is not Python: '(' was never closed.\ndef bias(self"
+
+
 def test_two_files_of_one_name_are_two_encodings(folder, tmp_path):
     """Both are called mine.py: the second must not come out of a cache of the first."""
     other = tmp_path / "mine.py"
