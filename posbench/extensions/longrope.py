@@ -123,8 +123,11 @@ class LongRope(Frequencies):
             frequencies = frequencies / torch.tensor(divisors, dtype=torch.float64)
         if not isinstance(self.magnitude, str):
             return frequencies, float(self.magnitude)
-        # s = 1 needs no logarithm of L, which a trained length of 1 does not have.
-        return frequencies, math.sqrt(1 + math.log(factor) / math.log(trained.length)) if factor > 1 else 1.0
+        if factor == 1:
+            return frequencies, 1.0
+        if trained.length == 1:
+            raise ValueError("a trained length of 1 has no logarithm to divide by")
+        return frequencies, math.sqrt(1 + math.log(factor) / math.log(trained.length))
 
     @property
     def searches(self) -> bool:
@@ -141,7 +144,7 @@ class LongRope(Frequencies):
         stretched = self.resolve(factor, trained_length, length)
         rope = stretchable(encoding, Rope)[0]
         trained = Trained(rope.frequencies, rope.base, trained_length)
-        if stretched == 1:
+        if stretched == 1 or length <= trained_length:  # no window is asked that would tell one list from another
             return {"factors": [1.0] * len(rope.frequencies)}
 
         def of(factors: list[float]) -> float:

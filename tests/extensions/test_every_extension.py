@@ -226,7 +226,7 @@ def test_a_wrong_parameter_is_named(name, change, message):
     ("name", "own", "message"),
     [
         ("pi", {"factor": 0.5}, "cannot be built: factor must be auto or a number of 1 or more, not 0.5."),
-        ("pi", {"factor": float("inf")}, "cannot be built: factor must be auto or a number of 1 or more"),
+        ("pi", {"factor": float("inf")}, "extension.factor=inf does not fit 'pi'."),
         ("longrope", {"factors": [2.0]}, "cannot extend rope: factors needs one number for each of 4 pairs, not 1."),
         ("longrope", {"factors": "search"}, "cannot extend rope: its factors must be given as a list"),
     ],
@@ -244,9 +244,11 @@ def test_a_changed_base_needs_more_than_one_pair():
             extensions.extend(described(name), decoder(("rope", {}), narrow).encoding, "rope", LENGTH, 32)
 
 
-def test_log_n_needs_a_logarithm():
+@pytest.mark.parametrize("name", ["logn", "longrope"])
+def test_what_divides_by_a_logarithm_needs_one(name):
+    """Of the trained length."""
     with pytest.raises(UserError, match="a trained length of 1 has no logarithm"):
-        extensions.extend(described("logn"), decoder(("rope", {}), SMALL).encoding, "rope", 1, 32)
+        extensions.extend(described(name), decoder(("rope", {}), SMALL).encoding, "rope", 1, 32)
 
 
 def test_a_class_of_the_users_own_extends(tmp_path):

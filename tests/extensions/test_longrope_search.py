@@ -73,8 +73,11 @@ def test_the_extension_searches_with_the_encoding_that_it_extends():
 
 
 def test_nothing_is_searched_where_nothing_is_stretched():
+    """Nor with a factor, up to the trained length: there the short list holds, whatever the long one is."""
     rope = decoder(("rope", {}), replace(SHAPE, train_length=16)).encoding
-    assert LongRope().search(rope, 16, 16, "auto", lambda encoding: pytest.fail("asked")) == {"factors": [1.0] * 4}
+    for factor in ("auto", 4.0):
+        found = LongRope().search(rope, 16, 16, factor, lambda encoding: pytest.fail("asked"))
+        assert found == {"factors": [1.0] * 4}
 
 
 def test_only_a_list_that_is_missing_is_searched():
