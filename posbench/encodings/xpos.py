@@ -51,9 +51,9 @@ class XPos(Rope):
     with blocks: 26.16). So `blockwise` is on by default.
 
     Differences from the paper: the default layout is Llama's; the paper's is `interleaved`. For an odd L the block is
-    (L + 1)/2. Blocks are counted by tokens of the window, not by position ids. The extensions of RoPE apply
-    only without blocks, which hold no distance that was not trained; they change the frequencies, not how fast pairs
-    fade.
+    (L + 1)/2, and past L one distance is new, L. Blocks are counted by tokens of the window, not by position ids.
+    The extensions of RoPE apply only without blocks, which otherwise hold no distance that was not trained; they change
+    the frequencies, not how fast pairs fade.
     """
 
     paper = "https://arxiv.org/abs/2212.10554"

@@ -25,7 +25,9 @@ class Pi(Frequencies):
 
     Paper: Chen et al. 2023, https://arxiv.org/abs/2306.15595. It fine-tunes after the change, for 1,000 steps.
 
-    Differences from the paper: the paper changes rotary models alone; for ALiBi it is ours.
+    Differences from the paper: none for RoPE, all that the paper changes. For ALiBi it is the scaling of Al-Khateeb et
+    al. 2023, https://arxiv.org/abs/2310.13017, of which descriptions were read: theirs follows each input's length,
+    here the windows of one length have one factor, a shorter last one too.
     """
 
     paper = "https://arxiv.org/abs/2306.15595"
