@@ -1,10 +1,14 @@
-"""RoPE: PAIR-1 of the known faults, Llama's own code as the oracle, and a checkpoint that knows its layout."""
+"""RoPE: PAIR-1 of the known faults; Llama, GPT-NeoX and GPT-J as the oracles; a checkpoint that knows its layout."""
 
 import cmath
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
+from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
+from transformers.models.gptj import modeling_gptj as gpt_j
+from transformers.models.gptj.configuration_gptj import GPTJConfig
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
@@ -88,6 +92,30 @@ def test_half_equals_llamas_own_rotation(base):
     assert torch.allclose(ctx[0][0, 0], cos[0, :, :16], atol=1e-5)
     assert torch.allclose(ctx[1][0, 0], sin[0, :, :16], atol=1e-5)
     for mine, theirs in zip(ours.rotate(q, k, ctx), apply_rotary_pos_emb(q, k, cos, sin), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_interleaved_equals_gpt_js_own_rotation():
+    """Its heads of 32 are turned whole; its tensors are (B, T, H, D)."""
+    positions = torch.arange(64)[None]
+    q, k = torch.randn(2, 2, 2, 64, 32, generator=torch.Generator().manual_seed(0))
+    theirs = gpt_j.GPTJRotaryEmbedding(GPTJConfig(n_embd=64, n_head=2, rotary_dim=32, n_positions=64))
+    sin, cos = theirs(q, positions)
+    ours = Rope(SHAPE, layout="interleaved")
+    for mine, x in zip(ours.rotate(q, k, ours.begin(positions, 64)), (q, k), strict=True):
+        assert torch.allclose(mine, gpt_j.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("base", [10_000, 500_000])
+def test_half_equals_gpt_neoxs_own_rotation(base):
+    """Which by default turns a quarter of the head."""
+    rope = {"rope_type": "default", "rope_theta": float(base), "partial_rotary_factor": 1.0}
+    config = GPTNeoXConfig(hidden_size=64, num_attention_heads=2, max_position_embeddings=64, rope_parameters=rope)
+    positions = torch.arange(64)[None]
+    q, k = torch.randn(2, 2, 2, 64, 32, generator=torch.Generator().manual_seed(0))
+    turned_by_them = gpt_neox.apply_rotary_pos_emb(q, k, *gpt_neox.GPTNeoXRotaryEmbedding(config)(q, positions))
+    ours = Rope(SHAPE, base=base)
+    for mine, theirs in zip(ours.rotate(q, k, ours.begin(positions, 64)), turned_by_them, strict=True):
         assert torch.allclose(mine, theirs, atol=1e-5)
 
 

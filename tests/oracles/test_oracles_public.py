@@ -20,6 +20,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.t5.modeling_t5 import T5Attention
+from x_transformers import x_transformers
 
 HEADS, TOKENS, WIDTH = 2, 24, 16
 HERE = list(range(TOKENS))
@@ -169,35 +170,28 @@ def plain() -> Tensor:
     return Q @ K.transpose(-1, -2) / math.sqrt(WIDTH)
 
 
-def x_transformers() -> Any:
-    """Not one of the test requirements: these checks run where it happens to be installed."""
-    return pytest.importorskip("x_transformers.x_transformers")
-
-
 @pytest.mark.parametrize("heads", HEAD_COUNTS)
 def test_alibi_and_t5_are_x_transformers(heads: int) -> None:
     """x-transformers multiplies the T5 bias by a `scale` (sqrt(d) in its Attention layers): 1 here."""
-    theirs = x_transformers()
     zero = torch.zeros(heads, TOKENS, 4).tolist()
     torch.testing.assert_close(
         tensor(bias.alibi(zero, zero, positions=HERE)),
-        lower(theirs.AlibiPositionalBias(heads)(TOKENS, TOKENS)),
+        lower(x_transformers.AlibiPositionalBias(heads)(TOKENS, TOKENS)),
         atol=1e-5,
         rtol=1e-6,
     )
-    t5 = theirs.RelativePositionBias(scale=1.0, causal=True, heads=heads)
+    t5 = x_transformers.RelativePositionBias(scale=1.0, causal=True, heads=heads)
     got = tensor(bias.t5(zero, zero, positions=HERE, table=t5.relative_attention_bias.weight.tolist()))
     torch.testing.assert_close(got, lower(t5(TOKENS, TOKENS).detach()), atol=1e-6, rtol=1e-6)
 
 
 def test_interleaved_rope_and_xpos_are_x_transformers() -> None:
     """Neighbouring pairs; powers counted from the middle; a scale on q, its inverse on k."""
-    theirs = x_transformers()
     for xpos in (False, True):
-        freqs, scale = theirs.RotaryEmbedding(WIDTH, use_xpos=xpos)(torch.arange(TOKENS))
+        freqs, scale = x_transformers.RotaryEmbedding(WIDTH, use_xpos=xpos)(torch.arange(TOKENS))
         inverse = scale**-1.0
-        q = theirs.apply_rotary_pos_emb(Q[None], freqs, scale)
-        k = theirs.apply_rotary_pos_emb(K[None], freqs, inverse)
+        q = x_transformers.apply_rotary_pos_emb(Q[None], freqs, scale)
+        k = x_transformers.apply_rotary_pos_emb(K[None], freqs, inverse)
         want = lower((q @ k.transpose(-1, -2))[0] / math.sqrt(WIDTH))
         oracle = rot.xpos if xpos else rot.rope
         got = tensor(oracle(Q.tolist(), K.tolist(), positions=HERE, layout="interleaved"))
@@ -206,7 +200,7 @@ def test_interleaved_rope_and_xpos_are_x_transformers() -> None:
 
 def test_cope_is_x_transformers_with_its_position_term_undivided() -> None:
     """Causal logits masked before the gates; their position term is not divided by sqrt(d)."""
-    theirs = x_transformers().CoPE(WIDTH, HEADS, max_pos=6).double()
+    theirs = x_transformers.CoPE(WIDTH, HEADS, max_pos=6).double()
     torch.nn.init.normal_(theirs.pos_emb)
     logits = plain().masked_fill(torch.ones(TOKENS, TOKENS).triu(1).bool(), -torch.inf)
     want = lower(plain() + theirs(Q[None], logits[None])[0].detach())
@@ -217,7 +211,7 @@ def test_cope_is_x_transformers_with_its_position_term_undivided() -> None:
 
 def test_fox_is_x_transformers_data_dependent_alibi() -> None:
     """logsigmoid, cumulated, differences."""
-    theirs = x_transformers().DataDependentAlibi(5, HEADS).double()
+    theirs = x_transformers.DataDependentAlibi(5, HEADS).double()
     x = normal(1, TOKENS, 5, seed=5)
     linear = theirs.to_forget_gates[0]
     got = data.fox(
@@ -228,7 +222,7 @@ def test_fox_is_x_transformers_data_dependent_alibi() -> None:
 
 def test_sinusoid_is_x_transformers_up_to_its_factor_and_order() -> None:
     """ScaledSinusoidalEmbedding: all sines, then all cosines, times 1/sqrt(width) at first."""
-    theirs = x_transformers().ScaledSinusoidalEmbedding(WIDTH)
+    theirs = x_transformers.ScaledSinusoidalEmbedding(WIDTH)
     want = theirs(torch.zeros(1, TOKENS, WIDTH)).detach().view(TOKENS, WIDTH) * math.sqrt(WIDTH)
     got = torch.tensor([tok.sinusoid(WIDTH, p, form="halves") for p in HERE])
     torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
