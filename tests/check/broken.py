@@ -9,7 +9,7 @@ from posbench.encodings.alibi import Alibi
 from posbench.encodings.angles import cos_sin, frequencies
 from posbench.encodings.base import Encoding
 from posbench.encodings.fox import _Gates
-from posbench.encodings.rope import Rope
+from posbench.encodings.rope import Rope, rotate_half
 from posbench.encodings.wrapper import Inner, Wrapper
 
 
@@ -166,6 +166,25 @@ class MixedLayout(Rope):
         return turn(q), turn(k)
 
 
+class GainAfterTurning(Rope):
+    """Has a gain for each number of a head after the rotation, as a norm of queries and keys may."""
+
+    def rotate(self, q, k, ctx):
+        q, k = super().rotate(q, k, ctx)
+        gain = torch.linspace(0.5, 1.5, q.shape[-1])
+        return (q * gain).to(q.dtype), (k * gain).to(k.dtype)
+
+
+class TurnedVectors(Encoding):
+    """Turns the token vectors once, before the first layer, in place of queries and keys."""
+
+    acts_on = "token vectors"
+    shift_invariant = True
+
+    def embed(self, x, positions):
+        return rotate_half(x, *cos_sin(positions, frequencies(x.shape[-1], 10_000.0)))
+
+
 class OddOff(Alibi):
     """Leaves out the first key when their number is odd."""
 
@@ -246,6 +265,6 @@ class Demanding(Alibi):
 
 BROKEN = (
     LeakingNorm, BiasAfterSoftmax, RestartingKeys, HalfPositions, HalfBias, HalfLayer, KeptTable, MixedRows,
-    OnePosition, LostGates, IdleParameter, BlindToOrder, MixedLayout, OddOff, SquareTable, Inert, FromTheEnd,
-    SilentEnd, InfiniteSlope,
+    OnePosition, LostGates, IdleParameter, BlindToOrder, MixedLayout, GainAfterTurning, TurnedVectors, OddOff,
+    SquareTable, Inert, FromTheEnd, SilentEnd, InfiniteSlope,
 )  # fmt: skip
