@@ -262,11 +262,12 @@ def build_encoding(encoding: Mapping[str, Any], shape: Shape) -> Encoding:
 
     try:
         return encodings.build(encoding, shape)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on the CPU
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        # torch has no class for it on the CPU, and none for a size past its numbers.
+        if isinstance(error, RuntimeError | TypeError) and not re.search("memory|[Oo]verflow", str(error)):
             raise
         raise UserError(
             f"The encoding '{encoding['name']}' does not fit in memory at a training length of {shape.train_length} "
             f"and a width of {shape.width}.",
-            "Choose a shorter length or a smaller model.",
+            "Choose a shorter length, a smaller model or smaller settings.",
         ) from error

@@ -237,12 +237,23 @@ def test_what_could_not_be_trained_is_refused_in_one_sentence(overrides: str, sa
     assert len(str(caught.value).splitlines()) <= 2
 
 
-def test_an_encoding_that_no_memory_holds_is_refused(default: Config, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "raised",
+    [
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 12800000000000 bytes."),
+        RuntimeError("Storage size calculation overflowed with sizes=[1000000000000000000, 128]"),
+        TypeError("empty(): argument 'size' failed to unpack the object at pos 1: Overflow when unpacking long long"),
+        OverflowError("int too big to convert"),
+    ],
+)
+def test_an_encoding_that_no_memory_holds_is_refused(
+    default: Config, monkeypatch: pytest.MonkeyPatch, raised: Exception
+):
     """What torch raises on the CPU is a RuntimeError like any other; one that is not about memory stays what it is."""
     from posbench import encodings
 
     def build(*of: object) -> None:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 12800000000000 bytes.")
+        raise raised
 
     monkeypatch.setattr(encodings, "build", build)
     with pytest.raises(UserError, match="'rope' does not fit in memory at a training length of 512 and a width"):

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posbench import encodings, model
-from posbench.config import Config, Model, Train
+from posbench import model
+from posbench.config import Config, Model, Train, build_encoding
 from posbench.data.windows import generators
 from posbench.encodings.base import Encoding, Shape
 
@@ -63,7 +63,7 @@ class Subject:
 
     def encoding(self, shape: Shape = SHAPE, seed: int = 0) -> Encoding:
         """With its learned parameters drawn anew (`spread`), so that no term hides behind a zero start."""
-        built = encodings.build(self.described, shape)
+        built = build_encoding(self.described, shape)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in built.parameters():

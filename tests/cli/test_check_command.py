@@ -93,3 +93,9 @@ def test_a_name_that_is_in_no_folder_is_answered_with_how_to_name_the_folder(pos
         "The encoding 'falling' cannot be built:"
     )
     assert "--config-dir" not in said(posbench, "check", "sqrt_bias", "--config-dir", folder)
+
+
+@pytest.mark.parametrize("hidden", [10**18, 10**25])
+def test_a_size_that_no_memory_holds_is_refused(posbench: Posbench, hidden: int):
+    """Before any property is asked."""
+    assert "does not fit in memory" in said(posbench, "check", "fire", f"encoding.hidden={hidden}")
