@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from posbench.errors import UserError
-from posbench.records import Row
-from posbench.report.parts import SHARED, Line, Part, gain, parts, shape_text
+from posbench.records import Row, digest
+from posbench.report.parts import SHARED, Line, Part, gain, how, parts, shape_text
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.run import Run
 
@@ -50,20 +50,26 @@ def _table(part: Part) -> Table:
         for length in part.lengths
         if length in line.rows
     }
+    for length in part.lengths:
+        _mark_best([found for line in part.lines if (found := records.get((id(line), length))) is not None])
     reasons = _Reasons()
 
-    def section(title: str, lines: Sequence[Line], text: Callable[[Line, dict[str, Any]], str]) -> Section:
+    def section(
+        title: str, lines: Sequence[Line], text: Callable[[Line, dict[str, Any]], str], ranked: bool = False
+    ) -> Section:
         rows = []
         for line in lines:
             found = [records.get((id(line), length)) for length in part.lengths]
-            cells = [Cell(None, "- ") if record is None else _starred(record, text(line, record)) for record in found]
+            cells = [
+                Cell(None, "- ") if record is None else _starred(record, text(line, record), ranked) for record in found
+            ]
             rows.append([*_head(line, extended), *cells, cell(line.one.targets)])
         return Section(title, rows)
 
     def value(line: Line, record: dict[str, Any]) -> str:
         return _value_text(line, record, reasons)
 
-    sections = [section("Perplexity", part.lines, value)]
+    sections = [section("Perplexity", part.lines, value, ranked=True)]
     if part.references:
         sections.append(section("", part.references, value))
     if any(record["ratio"] is not None and record["ratio"] != 1 for record in records.values()):
@@ -124,7 +130,16 @@ def _record(line: Line, length: int, none: Line | None, trained: Line | None) ->
         "train_tokens": row.train_tokens,
         "dtype": row.dtype,
         "runs": [one.run for one in line.rows[length]],
+        "rows": [digest(one)[:8] for one in line.rows[length]],
+        "best": False,
     }
+
+
+def _mark_best(records: list[dict[str, Any]]) -> None:
+    """The lowest of a column, where there is more than one to choose from."""
+    measured = [record for record in records if record["perplexity"] is not None]
+    if len(measured) > 1:
+        min(measured, key=lambda record: record["loss"])["best"] = True
 
 
 def _none_like(line: Line, part: Part) -> Line | None:
@@ -158,10 +173,10 @@ def _head(line: Line, extended: bool) -> list[Cell]:
     return [*label, *([cell(line.extension)] if extended else []), cell(line.train_length), cell(line.seeds)]
 
 
-def _starred(record: dict[str, Any], text: str) -> Cell:
+def _starred(record: dict[str, Any], text: str, ranked: bool) -> Cell:
     """The star marks the training length; a space where none stands keeps the digits below each other."""
     star = "*" if record["length"] == record["train_length"] else " "
-    return Cell(text, text and text + star)
+    return Cell(text, text and text + star, ranked and record["best"], record["rows"][0])
 
 
 class _Reasons:
@@ -201,10 +216,8 @@ def _extension_gain_text(line: Line, record: dict[str, Any]) -> str:
 
 def part_title(part: Part) -> str:
     """How and on what a part was measured."""
-    row, shared = part.one, part.shared
-    settings = {"stride": shared["stride"], "block": shared["block"], "minimal context": shared["min_context"]}
-    how = "".join(f", {name} {value}" for name, value in settings.items() if value is not None)
-    return f"{row.protocol}{how}: {row.split} split of {row.corpus}, tokenizer {row.tokenizer} ({row.vocab_size:,})"
+    row = part.one
+    return f"{how(part)}: {row.split} split of {row.corpus}, tokenizer {row.tokenizer} ({row.vocab_size:,})"
 
 
 def _notes(part: Part) -> list[str]:

@@ -237,6 +237,13 @@ def _name(lines: Sequence[Line]) -> None:
             line.label = label
 
 
+def how(part: Part) -> str:
+    """How a part was measured: its protocol and the settings of that."""
+    settings = {"stride": "stride", "block": "block", "min_context": "minimal context"}
+    shown = {name: part.shared[key] for key, name in settings.items()}
+    return part.one.protocol + "".join(f", {name} {value}" for name, value in shown.items() if value is not None)
+
+
 def shape_text(row: Row) -> str:
     return f"{row.model}, {row.heads} x {row.head_dim}"
 

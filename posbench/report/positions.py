@@ -43,7 +43,7 @@ def _table(part: Part) -> Table:
     columns = [Column("context", "context")] + [Column(str(length), f"{length:,}") for length in part.lengths]
     sections, data, absent = [], [], []
     for line in [*part.lines, *part.references]:
-        measured = {length: _losses(line, length) for length in part.lengths}
+        measured = {length: losses(line, length) for length in part.lengths}
         cells = []
         for low, high in buckets(part.lengths[-1]):
             seen = [measured[length].get(low) for length in part.lengths]
@@ -66,7 +66,7 @@ def _table(part: Part) -> Table:
     return Table(f"Loss by position, {part_title(part)}", columns, sections, [*notes, *absent], data, repeat_head=False)
 
 
-def _losses(line: Line, length: int) -> dict[int, dict[str, Any]]:
+def losses(line: Line, length: int) -> dict[int, dict[str, Any]]:
     """The record of each bucket that holds targets, by its first context."""
     rows = line.measured(length)
     seeds = [arrays for row in rows if (arrays := records.arrays(row)) is not None]
@@ -78,7 +78,7 @@ def _losses(line: Line, length: int) -> dict[int, dict[str, Any]]:
         if not any(count):
             continue
         nats = [float(one.position_nats[at].sum()) for one, at in zip(seeds, inside, strict=True)]
-        losses = [total / targets for total, targets in zip(nats, count, strict=True)]
+        means = [total / targets for total, targets in zip(nats, count, strict=True)]
         row = rows[0]
         found[low] = {
             "encoding": row.encoding,
@@ -96,9 +96,9 @@ def _losses(line: Line, length: int) -> dict[int, dict[str, Any]]:
             "context_from": low,
             "context_to": high,
             "targets": count[0],
-            "loss": stats.fmean(losses),
-            "loss_seed_deviation": stats.stdev(losses) if len(losses) > 1 else None,
-            "seeds": len(losses) if row.kind == "run" else None,
+            "loss": stats.fmean(means),
+            "loss_seed_deviation": stats.stdev(means) if len(means) > 1 else None,
+            "seeds": len(means) if row.kind == "run" else None,
             "runs": [one.run for one in rows],
         }
     return found

@@ -102,6 +102,32 @@ def curve(table: str, encoding: str, train_length: int, multiples: Sequence[floa
     return found
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """A number of a paper over the one at the training length."""
+
+    cell: Printed
+    value: float
+
+
+def ratios(encoding: str) -> list[Ratio]:
+    """The curve that stands beside ours of an encoding in `SHOWN`: all lengths with a number, shortest first."""
+    cells = along(*_row(encoding))
+    return [Ratio(cell, _to_home(cell)) for cell in cells if cell.perplexity is not None]
+
+
+def _row(encoding: str) -> tuple[str, str, int]:
+    table, train_length = SHOWN[encoding]
+    return table, encoding, train_length
+
+
+def _to_home(cell: Printed) -> float:
+    home = find(cell.table, cell.encoding, cell.train_length, cell.train_length, cell.paper).perplexity
+    assert home is not None
+    assert cell.perplexity is not None
+    return cell.perplexity / home
+
+
 def beside(part: Part) -> Table | None:
     """Our curves of a nonoverlapping part, each with the paper's below; None when it holds none the paper printed."""
     lines = [line for line in part.lines if line.one.encoding in SHOWN and line.one.extension is None]
@@ -173,8 +199,6 @@ def _ours(line: Line, multiples: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def _theirs(name: str, encoding: str, train_length: int, multiples: Sequence[float]) -> list[dict[str, Any]]:
-    at_home = find(name, encoding, train_length, train_length).perplexity
-    assert at_home is not None
     return [
         {
             "encoding": encoding,
@@ -184,7 +208,7 @@ def _theirs(name: str, encoding: str, train_length: int, multiples: Sequence[flo
             "multiple": multiple,
             "length": entry.length,
             "perplexity": entry.perplexity,
-            "ratio": None if entry.perplexity is None else entry.perplexity / at_home,
+            "ratio": None if entry.perplexity is None else _to_home(entry),
             "printed": entry.text,
         }
         for multiple, entry in curve(name, encoding, train_length, multiples).items()

@@ -8,13 +8,16 @@ the one in the JSON.
 from __future__ import annotations
 
 import csv
+import html as markup
 import io
 import json
 import math
+import os
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -28,6 +31,10 @@ class Cell(NamedTuple):
 
     value: Any
     text: str
+    best: bool = False
+    """Of its column: shown bold."""
+    source: str = ""
+    """The row it is from, as the page calls it."""
 
 
 EMPTY = Cell(None, "")
@@ -99,15 +106,16 @@ def table(title: str, columns: Sequence[Column], rows: Iterable[Mapping[str, Any
     return Table(title, list(columns), [Section("", body)], list(notes))
 
 
-def render(tables: Table | Sequence[Table], format: str = "table", width: int | None = None) -> str:
+def render(tables: Table | Sequence[Table], format: str = "table", width: int | None = None, bold: bool = False) -> str:
     """The text of one or several tables.
 
     `width` is a terminal's: wider tables are then laid out in bands of columns, the first column repeated. None, off a
-    terminal: the full width. No number is ever cut or wrapped. Raises `UserError` for an unknown format.
+    terminal: the full width. No number is ever cut or wrapped. `bold`: it shows the best of each column so, as md and
+    latex always do. Raises `UserError` for an unknown format.
     """
     many = [tables] if isinstance(tables, Table) else list(tables)
     if format == "table":
-        return _terminal(many, width)
+        return _terminal(many, width, bold)
     if format == "md":
         return "\n".join(_markdown(one) for one in many)
     if format == "latex":
@@ -122,11 +130,12 @@ def render(tables: Table | Sequence[Table], format: str = "table", width: int | 
 
 def show(tables: Table | Sequence[Table], format: str = "table") -> None:
     """Print `tables` on stdout: as wide as they are into a pipe or file, in bands on a terminal too narrow for them."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    sys.stdout.write(render(tables, format, width))
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    sys.stdout.write(render(tables, format, width, bold=terminal and os.environ.get("TERM") != "dumb"))
 
 
-def _terminal(tables: Sequence[Table], width: int | None) -> str:
+def _terminal(tables: Sequence[Table], width: int | None, bold: bool) -> str:
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table as Grid
@@ -146,7 +155,8 @@ def _terminal(tables: Sequence[Table], width: int | None) -> str:
             max([cell_len(column.title), *(cell_len(row[i].text) for row in rows)])
             for i, column in enumerate(one.columns)
         ]
-        console = Console(file=out, width=sum(widths) + gap * len(widths) + 1, color_system=None)
+        size = sum(widths) + gap * len(widths) + 1
+        console = Console(file=out, width=size, color_system="standard" if bold else None, force_terminal=bold)
         out.write("\n" if number else "")
         prose(one.title, sum(widths))
         for band in _bands(widths, gap, width):
@@ -162,10 +172,11 @@ def _terminal(tables: Sequence[Table], width: int | None) -> str:
                     justify: Literal["left", "right"] = "right" if one.columns[i].right else "left"
                     grid.add_column(Text(one.columns[i].title), width=widths[i], no_wrap=True, justify=justify)
                 for row in section.rows:
-                    grid.add_row(*(Text(row[i].text) for i in band))
+                    grid.add_row(*(Text(row[i].text, "bold" if row[i].best else "") for i in band))
                 console.print(grid)
-        out.write("\n" if one.notes else "")
-        for note in one.notes:
+        notes = _notes(one) if bold else one.notes
+        out.write("\n" if notes else "")
+        for note in notes:
             prose(note, sum(widths))
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 
@@ -189,6 +200,16 @@ def _bands(widths: Sequence[int], gap: int, limit: int | None) -> list[list[int]
     return bands
 
 
+def _notes(one: Table) -> list[str]:
+    """Those of a table whose best values are shown bold."""
+    best = any(entry.best for section in one.sections for row in section.rows for entry in row)
+    return [*one.notes, *(["Bold: the best of its column."] if best else [])]
+
+
+def _bold(entry: Cell, begin: str, end: str, written: Callable[[str], str] = str) -> str:
+    return begin + written(entry.text.strip()) + end if entry.best else written(entry.text)
+
+
 def _markdown(one: Table) -> str:
     def line(texts: Iterable[str]) -> str:
         return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
@@ -200,9 +221,9 @@ def _markdown(one: Table) -> str:
         if section.title or position == 0:
             lines.append(line(column.title for column in one.columns))
             lines.append(line("---:" if column.right else ":---" for column in one.columns))
-        lines += [line(entry.text for entry in row) for row in section.rows]
-    if one.notes:
-        lines += ["", *(f"- {note}" for note in one.notes)]
+        lines += [line(_bold(entry, "**", "**") for entry in row) for row in section.rows]
+    if notes := _notes(one):
+        lines += ["", *(f"- {note}" for note in notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -224,9 +245,9 @@ def _latex(one: Table) -> str:
         lines.append(r"\midrule")
         if section.title:
             lines.append(rf"\multicolumn{{{count}}}{{l}}{{\emph{{{_tex(section.title)}}}}} \\")
-        lines += [" & ".join(_tex(entry.text) for entry in row) + r" \\" for row in section.rows]
+        lines += [" & ".join(_bold(entry, r"\textbf{", "}", _tex) for entry in row) + r" \\" for row in section.rows]
     lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\footnotesize {_tex(note)}" for note in one.notes]
+    lines += [rf"\par\footnotesize {_tex(note)}" for note in _notes(one)]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
@@ -250,3 +271,45 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(entry) for entry in value]
     return value
+
+
+def html(one: Table, rows: Collection[str] = ()) -> str:
+    """A table of a page, all of it escaped. A cell whose source is among `rows` is a link to it."""
+    head = "".join(f'<th scope="col"{_left(column)}>{markup.escape(column.title)}</th>' for column in one.columns)
+    lines = [f"<table><caption>{markup.escape(one.title)}</caption>", f"<thead><tr>{head}</tr></thead>"]
+    for section in one.sections:
+        lines.append("<tbody>")
+        if section.title:
+            lines.append(
+                f'<tr><th scope="rowgroup" colspan="{len(one.columns)}" class="section">'
+                f"{markup.escape(section.title)}</th></tr>"
+            )
+        for row in section.rows:
+            cells = [
+                f"<td{_left(column)}>{_html_cell(entry, rows)}</td>"
+                for column, entry in zip(one.columns, row, strict=True)
+            ]
+            lines.append(f"<tr>{''.join(cells)}</tr>")
+        lines.append("</tbody>")
+    lines.append("</table>")
+    notes = "".join(f"<li>{linked(note)}</li>" for note in _notes(one))
+    return f'<div class="table">{"".join(lines)}</div>' + (f'<ul class="notes">{notes}</ul>' if notes else "")
+
+
+def linked(text: str) -> str:
+    """A text escaped for a page, its addresses links.
+
+    >>> linked("<b> at https://arxiv.org/abs/2108.12409v2, p. 3")
+    '&lt;b&gt; at <a href="https://arxiv.org/abs/2108.12409v2">arxiv.org/abs/2108.12409v2</a>, p. 3'
+    """
+    return re.sub(r"https?://([\w./%-]*\w)", r'<a href="\g<0>">\1</a>', markup.escape(text))
+
+
+def _left(column: Column) -> str:
+    return "" if column.right else ' class="left"'
+
+
+def _html_cell(entry: Cell, rows: Collection[str]) -> str:
+    text = markup.escape(entry.text.strip())
+    text = f"<strong>{text}</strong>" if entry.best else text
+    return f'<a href="#row-{entry.source}">{text}</a>' if entry.source in rows else text

@@ -140,3 +140,10 @@ def test_the_table_says_what_stands_before_a_window(make):
     assert "One end token begins the text and is not scored; no window has a prefix of its own." in render(
         length_tables([make("rope", 128, 40.0)])
     )
+
+
+def test_the_lowest_of_each_column_is_marked_among_runs_that_were_measured(make, reference):
+    """Nothing to choose from is no best one; a reference is none either."""
+    (table,) = length_tables([*study(make, reference), make("alibi", 512, 41.0), reference("bigram", 256, 1.0)])
+    best = {(row["label"], row["length"]) for row in table.records if row["best"]}
+    assert best == {("alibi", 128), ("alibi", 256)}

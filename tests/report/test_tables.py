@@ -10,7 +10,7 @@ import re
 import pytest
 
 from posbench.errors import UserError
-from posbench.report.tables import FORMATS, Column, Section, Table, cell, render, show, table
+from posbench.report.tables import FORMATS, Cell, Column, Section, Table, cell, html, render, show, table
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 
@@ -102,3 +102,27 @@ def test_an_unknown_format_names_the_nearest():
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_takes_an_empty_table(format):
     assert isinstance(render(table("nothing yet", [Column("a", "a")], []), format), str)
+
+
+def best_of_two(label: str = "alibi") -> Table:
+    columns = [Column("encoding", "encoding", right=False), Column("128", "128")]
+    rows = [[cell(label), Cell(40.0, "40.00*", best=True, source="1a2b3c4d")], [cell("rope"), Cell(41.0, "41.00 ")]]
+    return Table("Perplexity", columns, [Section("", rows)])
+
+
+def test_the_best_of_a_column_is_bold_where_a_form_has_that():
+    """In plain text nothing is added, so that a number stays a number."""
+    one = best_of_two()
+    assert "| alibi | **40.00*** |" in render(one, "md")
+    assert r"alibi & \textbf{40.00*} \\" in render(one, "latex")
+    assert "\x1b[1m40.00*\x1b[0m" in render(one, bold=True)
+    assert all("Bold: the best of its column." in text for text in (render(one, "md"), render(one, bold=True)))
+    assert not re.search(r"Bold|\x1b|\*\*", render(one))
+
+
+def test_a_table_of_a_page_escapes_what_it_holds_and_leads_to_its_rows():
+    text = html(best_of_two("<script>alert(1)</script>"), rows={"1a2b3c4d"})
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert '<a href="#row-1a2b3c4d"><strong>40.00*</strong></a>' in text
+    assert "<a " not in html(best_of_two())

@@ -1,0 +1,103 @@
+"""The numbers behind a figure: what is drawn, with its interval, from rows and the losses behind them.
+
+Every interval is 95 % and of the owner of that question (posbench/report/claims/comparison.py): of three seeds or more
+it holds for other seeds and other text, of fewer for these checkpoints on other text like this. What has no interval
+of its own (two runs of single seeds) is drawn without one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from posbench.records import Row
+from posbench.report.claims.comparison import Comparison, compare
+from posbench.report.parts import Line, Part, parts
+from posbench.statistics import exp
+
+TEXT = ("corpus_hash", "tokenizer_hash", "split")
+"""What the parts of one figure have in common."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value at a window length."""
+
+    length: int
+    value: float | None
+    """None: it could not be measured"""
+    low: float | None = None
+    """Lower end of the 95 % interval; None: there is none"""
+    high: float | None = None
+
+
+def value(point: Point) -> float:
+    """Of one that was measured."""
+    assert point.value is not None
+    return point.value
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a part over the lengths, shortest first."""
+
+    line: Line
+    points: list[Point]
+
+    @property
+    def measured(self) -> list[Point]:
+        return [point for point in self.points if point.value is not None]
+
+    @property
+    def finite(self) -> list[Point]:
+        """Those that can be drawn: not those whose perplexity no float holds."""
+        return [point for point in self.measured if math.isfinite(value(point))]
+
+
+def texts(rows: Sequence[Row]) -> list[list[Part]]:
+    """The parts of the rows, those of one text and tokenizer together."""
+    found: dict[tuple[object, ...], list[Part]] = {}
+    for part in parts(rows):
+        found.setdefault(tuple(part.shared[key] for key in TEXT), []).append(part)
+    return list(found.values())
+
+
+def perplexities(lines: Sequence[Line]) -> list[Curve]:
+    """Perplexity at each length."""
+    return [
+        Curve(line, [_point(line, length, _loss(line, length), exp) for length in sorted(line.rows)]) for line in lines
+    ]
+
+
+def use_of_context(line: Line) -> tuple[int, Curve] | None:
+    """Nats a token at each length less those at a quarter of the training length, with that length; where this was not
+    read, the shortest length that was. None with fewer than two lengths."""
+    lengths = [length for length in sorted(line.rows) if line.measured(length)]
+    if len(lengths) < 2 or line.train_length is None:
+        return None
+    quarter = line.train_length // 4
+    base = quarter if quarter in lengths else lengths[0]
+    points = [_point(line, length, difference(line, length, line, base), float) for length in sorted(line.rows)]
+    return base, Curve(line, points)
+
+
+def difference(line: Line, length: int, base: Line, base_length: int) -> Comparison | None:
+    """Nats a token of `line` at `length` less those of `base` at `base_length`, of the seeds that both have."""
+    theirs = {row.seed: row for row in base.measured(base_length)}
+    pairs = {row.seed: [(1, row), (-1, theirs[row.seed])] for row in line.measured(length) if row.seed in theirs}
+    return compare(pairs) if pairs else None
+
+
+def _loss(line: Line, length: int) -> Comparison | None:
+    rows = line.measured(length)
+    return compare({row.seed: [(1, row)] for row in rows}) if rows else None
+
+
+def _point(line: Line, length: int, found: Comparison | None, scale: Callable[[float], float]) -> Point:
+    if found is None:
+        return Point(length, None)
+    if found.deciding is None or math.isinf(found.deciding.error):
+        return Point(length, scale(found.mean))
+    low, high = found.deciding.interval()
+    return Point(length, scale(found.mean), scale(low), scale(high))

@@ -1,0 +1,53 @@
+"""Use of context: what the same targets lose with more of their document before them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from posbench.report.curves import Curve, use_of_context, value
+from posbench.report.figures.axes import draw, end_labels, length_axis
+from posbench.report.figures.drawing import Drawing, height, panels
+from posbench.report.figures.perplexity import named
+from posbench.report.figures.style import MUTED, looks
+from posbench.report.parts import Part, how
+
+
+def by_context(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
+    """Of the protocol that reads the same targets at every length; None where nothing was read so."""
+    chosen = [(part, found) for part in parts if part.shared["min_context"] is not None and (found := _curves(part))]
+    if not chosen:
+        return None
+    look = looks([curve.line for _, found in chosen for _, curve in found])
+    with panels(len(chosen), height(max(len(found) for _, found in chosen)), 7.2) as (figure, axes):
+        for one, (part, found) in zip(axes, chosen, strict=True):
+            homes = [curve.line.train_length for _, curve in found if curve.line.train_length]
+            one.set_title(how(part), loc="left")
+            length_axis(one, part.lengths, homes, "tokens read at once")
+            one.set_ylabel(f"nats a token, less those at {_base_text([base for base, _ in found])}")
+            one.axhline(0, color=MUTED, linewidth=1)
+            absent = [curve for _, curve in found if len(curve.measured) < len(curve.points)]
+            for _, curve in found:
+                draw(one, curve, look[id(curve.line)], absent.index(curve) if curve in absent else 0, len(found))
+            ends = [(curve.measured[-1], curve.line) for _, curve in found]
+            end_labels(one, [(end.length, value(end), named(line, homes), look[id(line)]) for end, line in ends])
+    bases = sorted({base for _, found in chosen for base, _ in found})
+    shorter = all(base * 4 <= (curve.line.train_length or 0) for _, found in chosen for base, curve in found)
+    notes = [
+        "Below 0 the longer context helps, above 0 it harms; flat means that it is not used. Bands: 95 % of the paired "
+        "difference, over seeds and text of three seeds or more, over the text alone of fewer."
+    ]
+    if not shorter:
+        lengths = ", ".join(f"{base:,}" for base in bases)
+        notes.append(
+            f"A quarter of L was not read, so the differences are from the shortest length that was: {lengths}."
+        )
+    return Drawing(name, title, notes, figure)
+
+
+def _curves(part: Part) -> list[tuple[int, Curve]]:
+    lines = [line for line in part.lines if line.one.extension is None]
+    return [found for line in lines if (found := use_of_context(line)) is not None]
+
+
+def _base_text(bases: Sequence[int]) -> str:
+    return f"{bases[0]:,}" if len(set(bases)) == 1 else "the shortest context"

@@ -1,0 +1,72 @@
+"""Perplexity against the length of the window, a panel a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from posbench.report.curves import Curve, perplexities, value
+from posbench.report.figures.axes import draw, end_labels, length_axis, value_axis
+from posbench.report.figures.drawing import Drawing, height, panels
+from posbench.report.figures.style import looks
+from posbench.report.parts import Line, Part, how
+
+NOTES = [
+    "Bands are 95 % intervals: over seeds and text of three seeds or more, over the text alone of fewer. Dotted: the "
+    "training length L; the point there is larger. A cross at the bottom: not measurable at that length, an arrow at "
+    "the top: past any number. Lines of one encoding differ in their training length.",
+    "What is hard in a text is hard for all: bands that overlap say nothing of a difference, which has an interval of "
+    "its own (posbench table --against).",
+]
+
+
+def by_length(parts: Sequence[Part], name: str, title: str, extended: bool = False) -> Drawing | None:
+    """Of the lines as they were trained, or with `extended` of those that were read under extensions too, each with
+    its checkpoint as it was trained; None where there is nothing of the kind."""
+    chosen = [(part, lines) for part in parts if (lines := _lines(part, extended))]
+    if not chosen:
+        return None
+    look = looks([line for _, lines in chosen for line in lines])
+    with panels(len(chosen), height(max(len(lines) for _, lines in chosen))) as (figure, axes):
+        for one, (part, lines) in zip(axes, chosen, strict=True):
+            curves = _worth_drawing(perplexities(lines))
+            homes = [line.train_length for line in lines if line.train_length]
+            one.set_title(how(part), loc="left")
+            length_axis(one, part.lengths, homes, "tokens read at once")
+            value_axis(one, [found for curve in curves for found in _values(curve)], "perplexity")
+            absent = [curve for curve in curves if len(curve.measured) < len(curve.points)]
+            for curve in curves:
+                draw(one, curve, look[id(curve.line)], absent.index(curve) if curve in absent else 0, len(lines))
+            end_labels(one, [(*_end(curve), named(curve.line, homes), look[id(curve.line)]) for curve in curves])
+    notes = list(NOTES)
+    if len(chosen) > 1:
+        notes.append("Values compare within a panel, not between them: each protocol has targets of its own.")
+    return Drawing(name, title, notes, figure)
+
+
+def named(line: Line, homes: Sequence[int]) -> str:
+    """Its name, and where several training lengths are about its own."""
+    return f"{line.name}, L = {line.train_length:,}" if line.train_length and len(set(homes)) > 1 else line.name
+
+
+def _lines(part: Part, extended: bool) -> list[Line]:
+    if not extended:
+        return [line for line in [*part.lines, *part.references] if line.one.extension is None]
+    with_extension = {line.one.run_hash for line in part.lines if line.one.extension is not None}
+    return [line for line in part.lines if line.one.run_hash in with_extension]
+
+
+def _worth_drawing(curves: Sequence[Curve]) -> list[Curve]:
+    """Those with a value; a reference that is above all runs would only press them together."""
+    known = [curve for curve in curves if curve.finite]
+    runs = [found for curve in known if curve.line.one.kind == "run" for found in _values(curve)]
+    return [curve for curve in known if curve.line.one.kind == "run" or not runs or min(_values(curve)) <= max(runs)]
+
+
+def _values(curve: Curve) -> list[float]:
+    return [value(point) for point in curve.finite]
+
+
+def _end(curve: Curve) -> tuple[float, float]:
+    """The last point that can be drawn."""
+    last = curve.finite[-1]
+    return last.length, value(last)
