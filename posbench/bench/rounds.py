@@ -20,6 +20,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from posbench.statistics.estimate import over_seeds
+
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -122,23 +124,17 @@ def median_rank(count: int, level: float = 0.95) -> int:
     return rank
 
 
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Student's t, 97.5 %, for 1 to 9 degrees of freedom."""
-
-MOST_SEEDS = len(T_975) + 1
-
-
 def seed_ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
     """`over` / `under` seed by seed: the geometric mean, with the t interval of the logarithms.
 
     Of three seeds no order statistic is an interval; their logarithms are taken as normal. `rounds` are the seeds.
 
-    >>> [round(x, 4) for x in (seed_ratio([1, 2, 4], [2, 2, 2]).median, seed_ratio([1, 2, 4], [2, 2, 2]).high)]
-    [1.0, 5.5958]
+    >>> [round(x, 3) for x in (seed_ratio([1, 2, 4], [2, 2, 2]).median, seed_ratio([1, 2, 4], [2, 2, 2]).high)]
+    [1.0, 5.595]
     """
     logs = [math.log(a / b) for a, b in zip(over, under, strict=True)]
-    mean = statistics.fmean(logs)
     if len(logs) < 2:
-        return Ratio(math.exp(mean), None, None, len(logs))
-    reach = T_975[len(logs) - 2] * statistics.stdev(logs) / math.sqrt(len(logs))
-    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), len(logs))
+        return Ratio(math.exp(logs[0]), None, None, len(logs))
+    mean = over_seeds(logs)
+    low, high = mean.interval()
+    return Ratio(math.exp(mean.mean), math.exp(low), math.exp(high), len(logs))

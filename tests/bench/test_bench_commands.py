@@ -131,7 +131,7 @@ def test_seconds_to_a_loss(bench, tmp_path: Path):
         (["peers", "optim=muon"], "Peers are timed with AdamW on both sides."),
         (["time-to-loss", "optim=adamw"], "AdamW is what the recipe is held against."),
         (["time-to-loss", "--rates", "fast"], "--rates fast is not a list of positive numbers."),
-        (["time-to-loss", "--seeds", "1,1"], "--seeds 1,1 must be up to 10 different ones."),
+        (["time-to-loss", "--seeds", "1,1"], "--seeds 1,1 names one twice."),
     ],
 )
 def test_a_mistake_is_answered_in_a_sentence(bench, words: list[str], said: str):
