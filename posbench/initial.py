@@ -62,7 +62,7 @@ def settled(config: Config, overrides: Sequence[str]) -> Config:
             f"Leave out {named['encoding']}.",
         )
     else:
-        extension = _with_factor(extension, start, config.train.length)
+        extension = _with_factor(extension, run.name, start, config.train.length)
     return replace(
         config,
         **{group: getattr(source, group) for group in BROUGHT},
@@ -98,8 +98,11 @@ def _plain(group: Any) -> Any:
     return {key: value for key, value in given.items() if key not in ("fingerprint", "note", "size")}
 
 
-def _with_factor(extension: Mapping[str, Any], trained_length: int, length: int) -> dict[str, Any]:
-    """The extension with its factor as a number: what `auto` is at this length, whatever is read with it later."""
+def _with_factor(extension: Mapping[str, Any], name: str, trained_length: int, length: int) -> dict[str, Any]:
+    """The extension with its factor as a number: what `auto` is at this length, whatever is read with it later.
+
+    Raises UserError where `auto` would be 1 for good, because no window is longer.
+    """
     built = extensions.build(extension)
     assert built is not None
     if built.searches:
@@ -109,7 +112,15 @@ def _with_factor(extension: Mapping[str, Any], trained_length: int, length: int)
         )
     if not built.takes_factor:
         return dict(extension)
-    return {**extension, "factor": built.resolve(extension.get("factor", "auto"), trained_length, length)}
+    factor = extension.get("factor", "auto")
+    grows = built.resolve("auto", trained_length, 2 * trained_length) > 1  # that of a rule by the current length is 1
+    if factor == "auto" and grows and length <= trained_length:
+        raise UserError(
+            f"extension={extension['name']} has nothing to stretch at train.length={length}: {name} was trained at "
+            f"{trained_length}.",
+            f"Write a train.length above {trained_length}, or extension.factor=...",
+        )
+    return {**extension, "factor": built.resolve(factor, trained_length, length)}
 
 
 def recipe(config: Config, identity: Mapping[str, Any]) -> str:

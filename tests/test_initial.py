@@ -128,6 +128,19 @@ def test_its_name_says_the_extension_and_its_identity_the_factor(rope: Run):
     assert identity(asked(rope, "extension=pi", "extension.factor=8")) != identity(config)
 
 
+def test_an_extension_that_would_stretch_nothing_is_refused(rope: Run):
+    """It would be the control under another name. A rule that follows the current length acts in longer inputs yet."""
+    own = [f"init_from={rope.name}", "train.batch_tokens=64"]
+    for length in (16, 8):
+        with pytest.raises(UserError) as error:
+            compose([*own, f"train.length={length}", "extension=pi"])
+        assert error.value.message == (
+            f"extension=pi has nothing to stretch at train.length={length}: {rope.name} was trained at 16."
+        )
+    for words, factor in ((["extension=pi", "extension.factor=2"], 2), (["extension=dynamic_ntk"], 1)):
+        assert compose([*own, "train.length=16", *words]).extension["factor"] == factor
+
+
 def test_a_run_is_read_with_the_extension_it_was_trained_with(rope: Run):
     """Positions / 4, whatever length is read."""
     run = train(asked(rope, "extension=pi"))
