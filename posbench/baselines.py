@@ -12,7 +12,7 @@ split. Adding one to every count keeps both finite on any text.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -145,3 +145,12 @@ def evaluate(
     # What counts words has no encoding to extend.
     plain = list(dict.fromkeys(replace(request, extension=None) for request in requests))
     return rows(reader, texts(lambda: prepared, prepared.tokenizer, plain), force, on_row)
+
+
+def by_text(jobs: Iterable[tuple[Config, Sequence[Request]]]) -> list[tuple[Config, list[Request]]]:
+    """Each text that runs were trained on, once, by the config of one of them, with all that is asked of any of them:
+    what a reference is counted on, and where it is read."""
+    texts: dict[str, tuple[Config, dict[Request, None]]] = {}
+    for config, requests in jobs:
+        texts.setdefault(repr((config.data, config.tokenizer)), (config, {}))[1].update(dict.fromkeys(requests))
+    return [(config, list(asked)) for config, asked in texts.values()]

@@ -77,6 +77,8 @@ def corpus(word: str, split: str) -> dict[str, Any]:
     path = Path(word).expanduser()
     if word and (path.exists() or any(mark in word for mark in "*?[")):
         return {"name": "files", "kind": "files", split: str(path)}
+    if {*"./~"} & {*word}:
+        raise UserError(f"There is no file or folder '{word}'.", f"Or name a corpus: {', '.join(choices('data'))}")
     raise unknown("corpus", word, choices("data"))
 
 

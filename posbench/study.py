@@ -256,7 +256,6 @@ def run(
     say(plan.study.title)
     if plan.note:
         say(plan.note)
-    texts: dict[str, Config] = {}
     said: set[str] = set()
 
     def say_once(text: str) -> None:
@@ -268,26 +267,19 @@ def run(
         if text not in said:
             say(text)
 
-    for job in plan.jobs:
+    for config, _ in baselines.by_text((job.config, job.requests) for job in plan.jobs):
         # Before the first run: a corpus that cannot be had is one error, not one of every run.
-        if (text := _text(job.config)) not in texts:
-            tokens.prepare(job.config.data, job.config.tokenizer, say=say_once)
-            texts[text] = job.config
+        tokens.prepare(config.data, config.tokenizer, say=say_once)
 
     results = launch.run(plan.jobs, how, say_new, on_row, pause=pause)
     outcome.results = [(job.label, result) for job, result in zip(plan.jobs, results, strict=True)]
-    for text, config in texts.items():
-        done = [job for job, result in zip(plan.jobs, results, strict=True) if result and result.state == "done"]
-        asked = dict.fromkeys(request for job in done if _text(job.config) == text for request in job.requests)
-        for name in plan.study.references if asked else []:
-            outcome.results.append((name, _reference(name, config, list(asked), say, on_row, pause)))
+    done = [job for job, result in zip(plan.jobs, results, strict=True) if result and result.state == "done"]
+    for config, requests in baselines.by_text((job.config, job.requests) for job in done):
+        for name in plan.study.references:
+            outcome.results.append((name, _reference(name, config, requests, say, on_row, pause)))
     outcome.rows = [row for _, result in outcome.results if result for row in result.rows]
     outcome.seconds = time.monotonic() - start
     return outcome
-
-
-def _text(config: Config) -> str:
-    return repr((config.data, config.tokenizer))
 
 
 def _reference(

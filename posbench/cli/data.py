@@ -37,6 +37,11 @@ def corpora() -> Table:
         line = {key: entry[key] for key in ("name", "documents", "bytes", "note")}
         for prepared in entry["prepared"]:
             tokens = sum(counts["tokens"] for counts in prepared["splits"].values())
+            line |= {
+                "documents": prepared["documents"],
+                "bytes": prepared["bytes"],
+                "note": prepared["text"] or entry["note"],
+            }
             lines.append(line | {"prepared": prepared["tokenizer"], "tokens": tokens})
         if not entry["prepared"]:
             lines.append(line | {"prepared": "no"})

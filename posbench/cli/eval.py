@@ -62,6 +62,10 @@ def evaluate(
             autocompletion=completion.choice("data"),
         ),
     ] = None,
+    references: Annotated[
+        bool,
+        typer.Option(help="Also what a unigram and a bigram of the training text give: a run has to beat the latter."),
+    ] = True,
     force: Annotated[bool, typer.Option("--force", help="Compute again what is there already.")] = False,
     device: DeviceOption = "auto",
     config_dir: ConfigDirOption = None,
@@ -108,10 +112,12 @@ def evaluate(
                 flag = option.replace("_", "-")
                 raise UserError(f"--{flag} has no effect here.", f"It belongs to --protocol {of}.")
         overrides += [f"eval.{key}={value}" for key, value in options.items() if value is not None]
-        _evaluate(names, overrides, on, force, device, format)
+        _evaluate(names, overrides, on, references, force, device, format)
 
 
-def _evaluate(names: list[str], overrides: list[str], on: str | None, force: bool, device: str, form: Format) -> None:
+def _evaluate(
+    names: list[str], overrides: list[str], on: str | None, references: bool, force: bool, device: str, form: Format
+) -> None:
     from posbench import evaluate, run
     from posbench.compose import compose
     from posbench.report.lengths import length_tables
@@ -150,11 +156,27 @@ def _evaluate(names: list[str], overrides: list[str], on: str | None, force: boo
                 raise
             bridge.tell(error, bridge.debugging())
             failed.append(one.name)
+    if rows and references:
+        rows += _references(jobs, force)
     if rows:
         show(length_tables(rows), form)
     if failed:
         say(f"{len(failed)} of {len(names) or len(jobs)} runs could not be evaluated: {', '.join(failed)}")
         raise typer.Exit(1)
+
+
+def _references(jobs: list[tuple[Run, list[Request]]], force: bool) -> list[Row]:
+    """Those of each text that these runs were trained on; where it is not at hand that is said, and runs stand alone."""
+    from posbench import baselines
+
+    rows: list[Row] = []
+    for config, requests in baselines.by_text((one.config, requests) for one, requests in jobs):
+        try:
+            for name in baselines.NAMES:
+                rows += baselines.evaluate(name, config, requests, force, on_row=say_row)
+        except UserError as error:
+            say(f"warning: {error.message} No unigram and bigram stand beside what was trained on it.")
+    return rows
 
 
 def _extensions(text: str) -> list[str]:

@@ -16,8 +16,9 @@ from posbench.search_path import choices
 def overview(root: Path | None = None) -> list[dict[str, Any]]:
     """One entry a YAML of the group `data`, by name; imports no package and asks no network.
 
-    name, note; documents and bytes (None where only reading would tell); prepared: for each tokenizer its name, path
-    and per split the documents, bytes and tokens (end tokens included).
+    name, note; documents and bytes (None where only reading would tell); prepared: of each text and tokenizer its name,
+    path, documents, bytes and per split the documents, bytes and tokens (end tokens included), and `text`, the user's
+    own path (None: the corpus is one text).
     """
     headers = _headers(Path(root) if root else data.root())
     entries = []
@@ -27,12 +28,16 @@ def overview(root: Path | None = None) -> list[dict[str, Any]]:
             {
                 "tokenizer": header["tokenizer"]["name"],
                 "path": str(path),
+                "text": header["corpus"]["data"].get("path") or header["corpus"]["data"].get("train"),
                 "splits": {split: _counts(facts) for split, facts in header["splits"].items()},
             }
             for path, header in headers
             if header["corpus"]["data"].get("name") == name and _is_current(settings, header)
         ]
-        size = settings.get("size") or (_total(prepared[0]) if prepared else {})
+        for one in prepared:
+            one |= _total(one)
+        own = settings.get("kind") == "files"  # each of them is another text
+        size = settings.get("size") or (prepared[0] if prepared and not own else {})
         entries.append(
             {
                 "name": name,

@@ -51,7 +51,8 @@ class Line:
     label: str
     one: Row
     rows: dict[int, list[Row]]
-    undertrained: bool = False
+    undertrained: bool | None = None
+    """Whether at its training length it is no better than the bigram; None: either was not measured there."""
 
     @property
     def extension(self) -> str:
@@ -188,7 +189,7 @@ def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
     for line in part.lines:
         ours = line.train_length and line.loss(line.train_length)
         theirs = line.train_length and bigram and bigram.loss(line.train_length)
-        line.undertrained = bool(ours and theirs and ours.value >= theirs.value)
+        line.undertrained = ours.value >= theirs.value if ours and theirs else None
     return part
 
 

@@ -258,8 +258,13 @@ def _csv(tables: Sequence[Table]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, keys, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows({key: _plain(value) for key, value in record.items()} for record in records)
     return out.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """A list as its members with spaces between them: a cell of csv has no lists."""
+    return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _finite(value: Any) -> Any:
@@ -276,13 +281,13 @@ def _finite(value: Any) -> Any:
 def html(one: Table, rows: Collection[str] = ()) -> str:
     """A table of a page, all of it escaped. A cell whose source is among `rows` is a link to it."""
     head = "".join(f'<th scope="col"{_left(column)}>{markup.escape(column.title)}</th>' for column in one.columns)
-    lines = [f"<table><caption>{markup.escape(one.title)}</caption>", f"<thead><tr>{head}</tr></thead>"]
+    lines = [f"<table><caption>{linked(one.title)}</caption>", f"<thead><tr>{head}</tr></thead>"]
     for section in one.sections:
         lines.append("<tbody>")
         if section.title:
             lines.append(
                 f'<tr><th scope="rowgroup" colspan="{len(one.columns)}" class="section">'
-                f"{markup.escape(section.title)}</th></tr>"
+                f"{linked(section.title)}</th></tr>"
             )
         for row in section.rows:
             cells = [
@@ -297,12 +302,13 @@ def html(one: Table, rows: Collection[str] = ()) -> str:
 
 
 def linked(text: str) -> str:
-    """A text escaped for a page, its addresses links.
+    """A text escaped for a page, its addresses links, what stands in backquotes code.
 
     >>> linked("<b> at https://arxiv.org/abs/2108.12409v2, p. 3")
     '&lt;b&gt; at <a href="https://arxiv.org/abs/2108.12409v2">arxiv.org/abs/2108.12409v2</a>, p. 3'
     """
-    return re.sub(r"https?://([\w./%-]*\w)", r'<a href="\g<0>">\1</a>', markup.escape(text))
+    found = re.sub(r"`([^`]+)`", r"<code>\1</code>", markup.escape(text))
+    return re.sub(r"https?://([\w./%-]*\w)", r'<a href="\g<0>">\1</a>', found)
 
 
 def _left(column: Column) -> str:

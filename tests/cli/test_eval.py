@@ -12,7 +12,8 @@ import made
 import pytest
 from conftest import Posbench
 
-from posbench import evaluate
+from posbench import baselines, evaluate
+from posbench.errors import UserError
 from posbench.run import Run
 
 
@@ -41,8 +42,8 @@ def runs(finished: tuple[Path, list[Run]], posbench: Posbench, tmp_path: Path, m
 
 
 def values(text: str) -> dict[tuple[str, int], float | None]:
-    """Perplexity by (encoding, length) of a table printed as JSON."""
-    rows = [row for table in json.loads(text) for row in table["rows"]]
+    """Perplexity of the runs by (encoding, length), of a table printed as JSON."""
+    rows = [row for table in json.loads(text) for row in table["rows"] if row["encoding"] not in baselines.NAMES]
     return {(row["encoding"], row["length"]): row["perplexity"] for row in rows}
 
 
@@ -74,6 +75,34 @@ def test_every_finished_run_is_read_at_these_lengths_and_at_its_own(posbench: Po
     assert posbench("table --format json").out == done.out
 
 
+def test_a_run_that_has_learned_less_than_a_bigram_is_marked_and_unmarked_where_there_is_none(
+    posbench: Posbench, runs: list[str]
+):
+    """A step of training beats no count of pairs; without one, nothing is said for or against it."""
+
+    def undertrained(words: str) -> set[str]:
+        lines = csv.DictReader(io.StringIO(posbench(f"eval rope --targets 64 --format csv {words}").out))
+        return {line["undertrained"] for line in lines if line["encoding"] == "rope"}
+
+    assert undertrained("--no-references") == {""}
+    assert undertrained("") == {"True"}
+    assert "rope †" in posbench("table").out
+
+
+def test_where_the_training_text_is_gone_runs_stand_without_references(
+    posbench: Posbench, runs: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(baselines, "evaluate", no_text)
+    done = posbench("eval rope --targets 64")
+    assert done.status == 0
+    assert "warning: The text is gone. No unigram and bigram stand beside" in done.err
+    assert "rope" in done.out
+
+
+def no_text(*_: object, **__: object) -> None:
+    raise UserError("The text is gone.")
+
+
 def test_options_and_overrides_say_the_same(posbench: Posbench, runs: list[str]):
     options = posbench("eval rope --lengths 64 --protocol sliding --stride 16 --targets 200 --format json")
     assert options.status == 0, options.err
@@ -86,7 +115,7 @@ def test_options_and_overrides_say_the_same(posbench: Posbench, runs: list[str])
 
 def test_a_run_is_named_by_the_beginning_of_its_name_or_hash_or_its_path(posbench: Posbench, runs: list[str]):
     for word in (runs[0], "rope", runs[0][-8:-3], f"../runs/{runs[0]}"):
-        done = posbench(f"eval {word} --targets 64 --format csv")
+        done = posbench(f"eval {word} --targets 64 --no-references --format csv")
         assert done.status == 0, done.err
         assert [line["encoding"] for line in csv.DictReader(io.StringIO(done.out))] == ["rope"]
 
@@ -136,7 +165,7 @@ def test_an_interruption_keeps_the_rows_that_are_finished(
     monkeypatch.setattr(evaluate, "measure", interrupted)
     assert posbench("eval rope --lengths 64,128").status == 130
     assert values(posbench("table --format json").out).keys() == {("rope", 32), ("rope", 64)}
-    assert posbench("eval rope --lengths 64,128").status == 0
+    assert posbench("eval rope --lengths 64,128 --no-references").status == 0
     assert lengths == [32, 64, 128, 128]
 
 
@@ -208,7 +237,7 @@ def test_a_file_of_the_user_is_another_text(posbench: Posbench, runs: list[str],
     assert {(row["corpus"], row["targets"]) for row in table["rows"]} == {("files-novel", 301)}
     missing = posbench("eval rope --lengths 64 --on novle.txt")
     assert missing.status == 2
-    assert missing.err.startswith("error: There is no corpus 'novle.txt'.")
+    assert missing.err.startswith("error: There is no file or folder 'novle.txt'.")
 
 
 def test_runs_evaluated_together_share_their_targets(posbench: Posbench, runs: list[str], tmp_path: Path):

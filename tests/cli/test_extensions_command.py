@@ -34,7 +34,7 @@ def runs(finished: tuple[Path, list[Run]], posbench: Posbench, tmp_path: Path, m
     return [one.name for one in made]
 
 
-EVAL = "--lengths 64 eval.targets=128 --device cpu --format json"
+EVAL = "--lengths 64 eval.targets=128 --no-references --device cpu --format json"
 
 
 def cells(text: str) -> dict[tuple[str, str, int], str]:

@@ -56,6 +56,12 @@ def test_json_and_csv_hold_the_unrounded_value_of_every_printed_number(wide):
     assert [row["encoding"] for row in rows] == [line["encoding"] for line in lines] == ["rope", "[t5]"]
 
 
+def test_a_list_is_no_list_of_python_in_csv():
+    one = Table("t", [Column("runs", "runs")], [], records=[{"runs": ["a", "b"]}])
+    assert render(one, "csv") == "runs\na b\n"
+    assert json.loads(render(one, "json"))[0]["rows"] == [{"runs": ["a", "b"]}]
+
+
 def test_records_take_the_place_of_cells_in_csv_and_json(wide):
     wide.records = [{"encoding": "rope", "length": 128, "nats": 3.123456789012345}]
     assert json.loads(render(wide, "json"))[0]["rows"] == wide.records
