@@ -171,7 +171,12 @@ def _bad_setting(error: OmegaConfBaseException) -> UserError:
         return no_setting(key, error.parent_node or {})
     if "does not support deletion" in text:
         return UserError(f"{key} cannot be taken away.", f"Write {key}=... to change it.")
+    if kind := re.match(r"Value '(.*)' of type '\w+' could not be converted to (Integer|Float|Boolean)", text, re.S):
+        return UserError(f"{key}: '{kind[1]}' is no {KINDS[kind[2]]}.")
     return UserError(f"{key}: {text}")
+
+
+KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or false"}
 
 
 def no_setting(key: str, siblings: Mapping[Any, Any]) -> UserError:

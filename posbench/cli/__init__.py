@@ -94,8 +94,8 @@ def run(words: Sequence[str]) -> int:
             bridge.tell(error, bridge.debugging())
             return 2
         except typer.TyperException as error:
-            say(f"error: {error.format_message()}")
-            say(f"{_command(error)} --help lists what there is.")
+            say(f"error: {error.format_message().replace('Value error, ', '')}")
+            say(_setting(error) or f"{_command(error)} --help lists what there is.")
             return error.exit_code
         except typer.Abort:
             return INTERRUPTED
@@ -109,6 +109,17 @@ def run(words: Sequence[str]) -> int:
                 raise
             bridge.tell(explained, False)
             return 2
+
+
+def _setting(error: typer.TyperException) -> str | None:
+    """How an option that there is not is written, where it is meant as a setting."""
+    from dataclasses import fields
+
+    from posbench.config import Config
+
+    word = str(getattr(error, "option_name", "")).lstrip("-")
+    group = word.split(".")[0]
+    return f"A setting has no dashes: {word}=..." if group in {field.name for field in fields(Config)} else None
 
 
 def _command(error: typer.TyperException) -> str:
