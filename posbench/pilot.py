@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from posbench import initial, records
+from posbench import extensions, initial, records
+from posbench.evaluate import Request
 from posbench.identity import identity
 from posbench.job import Job
 from posbench.records import Row
+from posbench.report.parts import SHARED
+
+READING = ("protocol", "length", "stride", "block", "min_context", "split")
+"""How a row was read, as a request says it."""
 
 
 def rows(jobs: Iterable[Job]) -> list[Row]:
@@ -16,3 +21,41 @@ def rows(jobs: Iterable[Job]) -> list[Row]:
     wanted = {initial.recipe(job.config, identity(job.config)) for job in jobs}
     found = [row for row in records.read() if row.recipe in wanted]
     return sorted(found, key=lambda row: row.split != "validation")
+
+
+def asked(jobs: Iterable[Job]) -> list[Row]:
+    """The rows that these jobs ask for, of every seed of their recipes, and those of references on the same targets.
+
+    Where one of them was read on several sets of targets, the largest that is no larger than what is asked for.
+    """
+    requests: dict[str, list[Request]] = {}
+    for job in jobs:
+        requests.setdefault(initial.recipe(job.config, identity(job.config)), []).extend(job.requests)
+    largest: dict[tuple[object, ...], Row] = {}
+    rows = records.read()
+    for row in rows:
+        wanted = requests.get(row.recipe or "", [])
+        if row.corpus == row.trained_on and any(_fits(row, request) for request in wanted):
+            key = (row.run_hash, row.step, row.dtype, row.extension, *(getattr(row, name) for name in READING))
+            if key not in largest or largest[key].targets < row.targets:
+                largest[key] = row
+    found = list(largest.values())
+    same = {tuple(getattr(row, name) for name in SHARED) for row in found}
+    counted = [row for row in rows if row.kind == "reference" and tuple(getattr(row, name) for name in SHARED) in same]
+    return found + counted
+
+
+def _fits(row: Row, request: Request) -> bool:
+    if any(getattr(row, name) != getattr(request, name) for name in READING):
+        return False
+    if request.targets is not None and row.targets > request.targets:
+        return False
+    wanted = None if request.extension is None else extensions.key(extensions.read(request.extension))
+    return _unsearched(row.extension) == wanted
+
+
+def _unsearched(extension: str | None) -> str | None:
+    """The extension in the key of a row, without what a search found."""
+    if extension is None:
+        return None
+    return extensions.write({key: value for key, value in extensions.read(extension).items() if key != "found"})

@@ -9,6 +9,6 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-environment
+environment "[report]"
 say "posbench is installed. For commands of your own, in $PWD: source .venv/bin/activate"
 exec .venv/bin/python -m posbench reproduce "$@"

@@ -105,7 +105,7 @@ def test_the_first_time_installs_at_the_pinned_versions_and_the_second_time_noth
     assert "pip install" in tools
     assert "-c scripts/constraints.txt" in tools
     assert "-c scripts/constraints.txt" in install
-    assert install.endswith("-e .")
+    assert install.endswith("-e .[report]")
     assert study == "-m posbench reproduce --smoke"
     bash(checkout, "reproduce.sh")
     assert calls(checkout) == ["-m posbench reproduce"]

@@ -4,6 +4,7 @@
     study.py status.py       a study, and how far it is
     eval.py                  runs at lengths
     read.py                  table, show, runs, encodings
+    report.py                report, plot
     rm.py data.py generate.py doctor.py check.py bench.py
     completion.py groups.py  what <tab> and --help say of the configs
     options.py               options that several commands share
@@ -23,7 +24,22 @@ from typing import Annotated, Any
 import typer
 
 import posbench
-from posbench.cli import bench, bridge, check, data, doctor, eval, generate, groups, read, rm, status, study, train
+from posbench.cli import (
+    bench,
+    bridge,
+    check,
+    data,
+    doctor,
+    eval,
+    generate,
+    groups,
+    read,
+    report,
+    rm,
+    status,
+    study,
+    train,
+)
 from posbench.cli.options import say
 from posbench.errors import UserError, refused
 
@@ -44,6 +60,8 @@ app.command("train", cls=groups.WithGroups)(train.train)
 app.command("sweep", cls=groups.WithGroups)(train.sweep)
 app.command("eval")(eval.evaluate)
 app.command("table")(read.table)
+app.command("plot")(report.plot)
+app.command("report")(report.report)
 app.command("runs")(read.runs)
 app.command("show")(read.show_run)
 app.command("encodings")(read.encodings)

@@ -22,6 +22,7 @@ from posbench.search_path import extra_dir
 
 if TYPE_CHECKING:
     from posbench.encodings.base import Shape
+    from posbench.records import Row
     from posbench.report.tables import Table
     from posbench.run import Run
 
@@ -34,15 +35,34 @@ def table(
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Loss by the number of tokens that a target sees instead.")
     ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", metavar="ENCODING", help="Perplexity over that of this one, paired, with 95 % intervals."
+        ),
+    ] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """Encodings by lengths, from the rows there are.
 
     RUN is a run, a folder of runs, or a file of one row; none: everything there is.
     """
-    from posbench import records, run
+    from posbench.report.against import against_tables
     from posbench.report.lengths import length_tables
     from posbench.report.positions import position_tables
+
+    if against is not None and by_position:
+        raise UserError("--against and --by-position are two tables.", "Give one of them.")
+    rows = rows_of(runs)
+    if against is not None:
+        show(against_tables(rows, against), format)
+    else:
+        show(position_tables(rows) if by_position else length_tables(rows), format)
+
+
+def rows_of(runs: list[str] | None) -> list[Row]:
+    """The rows of these runs, folders and files; None: all there are. Raises `UserError` where there are none."""
+    from posbench import records, run
 
     rows = records.read(None if not runs else [_rows_at(word) for word in runs])
     if not rows:
@@ -50,7 +70,7 @@ def table(
             f"There are no rows in {', '.join(runs) if runs else run.root()}.",
             "Measure some: posbench eval --lengths 512,1024,4096",
         )
-    show(position_tables(rows) if by_position else length_tables(rows), format)
+    return rows
 
 
 def _rows_at(word: str) -> Any:

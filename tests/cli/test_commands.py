@@ -42,6 +42,8 @@ COMMANDS = {
         "--lengths", "--min-context", "--on", "--protocol", "--split", "--stride", "--targets",
     ],
     "generate": ["RUN", "[TEXT]", "--device", "--help/-h", "--seed", "--temperature", "--tokens"],
+    "plot": ["RUNS...", "--help/-h"],
+    "report": ["[STUDY]", "OVERRIDES...", "--bench", "--budget", "--config-dir", "--help/-h", "--out"],
     "reproduce": ["OVERRIDES...", "--format/-f", "--full", "--help/-h", "--smoke"],
     "rm": ["RUNS...", "--config-dir", "--force", "--help/-h", "--yes/-y"],
     "runs": ["--format/-f", "--help/-h"],
@@ -51,7 +53,7 @@ COMMANDS = {
     "study plan": ["NAME", "OVERRIDES...", "--budget", "--config-dir", "--effect", "--format/-f", "--help/-h"],
     "study run": ["NAME", "OVERRIDES...", "--budget", "--config-dir", "--format/-f", "--help/-h"],
     "sweep": ["OVERRIDES...", "--config-dir", "--dry-run", "--format/-f", "--help/-h"],
-    "table": ["RUNS...", "--by-position", "--format/-f", "--help/-h"],
+    "table": ["RUNS...", "--against", "--by-position", "--format/-f", "--help/-h"],
     "train": [
         "OVERRIDES...", "--cfg/-c", "--config-dir", "--dry-run", "--format/-f", "--help/-h",
         "--info/-i", "--multirun/-m", "--package/-p", "--resolve",

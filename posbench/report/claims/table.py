@@ -27,16 +27,20 @@ COLUMNS = [
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
     """A section a claim, the primary ones first."""
-    ordered = sorted(verdicts, key=lambda verdict: not verdict.claim.primary)
-    sections = [Section(_heading(verdict), _rows(verdict)) for verdict in ordered]
+    sections = [Section(_heading(verdict), _rows(verdict)) for verdict in in_order(verdicts)]
     return Table(
         "Statements of papers, held against these runs",
         COLUMNS,
         sections,
         _notes(verdicts),
-        [_record(verdict) for verdict in ordered],
+        [_record(verdict) for verdict in in_order(verdicts)],
         repeat_head=False,
     )
+
+
+def in_order(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """As they are shown: the primary ones first."""
+    return sorted(verdicts, key=lambda verdict: not verdict.claim.primary)
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:

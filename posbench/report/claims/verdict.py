@@ -37,6 +37,8 @@ class Verdict:
     corrected: float | None = None
     """the same after Holm's correction, of a primary claim"""
     reason: str | None = None
+    rows: tuple[Row, ...] = ()
+    """that it was reached on"""
 
     @property
     def text(self) -> str:
@@ -160,7 +162,8 @@ def _comparison_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
     terms = _terms(claim, {key: line for key, line in found.items() if isinstance(line, Line)})
     if not terms:
         return 1, Verdict(claim, left, right, reason="the two have no seed in common")
-    return 0, replace(_compared(claim, compare(terms)), left=left, right=right)
+    rows = tuple(row for seed in terms.values() for _, row in seed)
+    return 0, replace(_compared(claim, compare(terms)), left=left, right=right, rows=rows)
 
 
 def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
@@ -179,7 +182,9 @@ def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
     if measured is None:
         return 1, Verdict(claim, reason="the two have no seed in common")
     at = measured.at(claim.border) or lengths[-1]
-    return 0, replace(_failed(claim, measured), left=found.perplexity(at), right=found.perplexity(home))
+    rows = tuple(row for length in (home, *lengths) for row in found.measured(length))
+    left, right = found.perplexity(at), found.perplexity(home)
+    return 0, replace(_failed(claim, measured), left=left, right=right, rows=rows)
 
 
 def _find(side: Side, text: Sequence[Part]) -> Line | str:

@@ -62,7 +62,7 @@ def by_cost(parts: Sequence[Part], name: str, title: str, bench: Bench = ()) -> 
 def _draw(
     part: Part, length: int, drawn: list[tuple[str, list[Spot]]], name: str, title: str, benched: bool
 ) -> Drawing:
-    from matplotlib.ticker import StrMethodFormatter
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     drawn = [(label, spots) for label, spots in drawn if spots]
     look = looks([spot.line for _, spots in drawn for spot in spots])
@@ -75,6 +75,7 @@ def _draw(
                 if spot.low is not None and spot.high is not None:
                     one.hlines(spot.perplexity, spot.low, spot.high, color=its.colour, linewidth=1.5)
             one.set_xlim(0, 1.08 * max(spot.high or spot.cost for spot in spots))
+            one.xaxis.set_major_locator(MaxNLocator(5))
             one.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
             one.set_xlabel(label)
             one.set_ylabel(f"perplexity at {length:,}")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from posbench.report.figures.style import COLOURS, DARK, RC, SALT
@@ -33,6 +34,10 @@ class Drawing:
 
     def svg(self) -> bytes:
         """The figure on white, text as text."""
+        return self._svg
+
+    @cached_property
+    def _svg(self) -> bytes:
         return self._saved("svg", metadata={"Date": None, "Creator": None})
 
     def png(self) -> bytes:
@@ -49,7 +54,9 @@ class Drawing:
         text = re.sub(r'^<svg ([^>]*?)\bheight="[^"]*"', r"<svg \1", text)
         for name, colour in variables().items():
             text = text.replace(colour, f"var(--{name})")
-        return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(self.title)}" ', 1)
+        wide = round(self.figure.get_size_inches()[0] * 96)
+        size = f'style="min-width: {wide * 3 // 5}px; max-width: {wide}px"'
+        return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(self.title)}" {size} ', 1)
 
     def _saved(self, form: str, **more: Any) -> bytes:
         import matplotlib

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from posbench.errors import UserError
+from posbench.extras import require
 from posbench.report.parts import Line
 
 COLOURS = {
@@ -56,6 +56,7 @@ RC: dict[Any, Any] = {
     "grid.linewidth": 0.8,
     "figure.facecolor": GROUND,
     "text.color": INK,
+    "text.parse_math": False,  # a name may hold a dollar
     "xtick.color": MUTED,
     "ytick.color": MUTED,
     "xtick.labelcolor": INK,
@@ -110,11 +111,6 @@ def _label(line: Line) -> str:
 
 
 def need() -> None:
-    """Raise `UserError` where what figures are drawn with is not installed."""
-    try:
-        import jinja2  # noqa: F401
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            f"Figures and the page need {error.name}, which is not installed.", "pip install 'posbench[report]'"
-        ) from error
+    """Raise `UserError` where what figures and the page are made with is not installed."""
+    for module in ("matplotlib", "jinja2"):
+        require("A report", module, "report")

@@ -1,0 +1,132 @@
+"""`posbench report`: the page of a study or of all runs; `posbench plot`: the length curve in the terminal."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posbench.cli import completion
+from posbench.cli.options import ConfigDirOption, RunsArgument, say, settings
+from posbench.cli.read import rows_of
+from posbench.errors import UserError
+from posbench.search_path import extra_dir
+
+if TYPE_CHECKING:
+    from posbench.report.figures import Bench
+    from posbench.report.page import Report
+    from posbench.study import Plan
+
+WIDTH = 80
+"""Of a plot into a pipe or file."""
+
+BudgetOption = Annotated[str, typer.Option("--budget", help="One of those that the study has.")]
+
+
+def report(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY",
+            help="In the config folders, or a file of your own; none: all runs there are.",
+            autocompletion=completion.choice("study"),
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="As for study run.", autocompletion=completion.overrides),
+    ] = None,
+    budget: BudgetOption = "default",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where to; default: report/NAME in the folder of the runs."),
+    ] = None,
+    bench: Annotated[
+        Path | None,
+        typer.Option("--bench", metavar="FILE", help="Costs from what posbench bench encodings --out wrote (.json)."),
+    ] = None,
+    config_dir: ConfigDirOption = None,
+) -> None:
+    """A page with figures, tables and claims, from the rows there are.
+
+    Of a study every seed that was measured. The page needs nothing beside it; SVG, PNG and all tables lie there too.
+
+    posbench report train_short_test_long
+    """
+    from posbench import run
+    from posbench.report import page
+    from posbench.report.figures import need, read_bench
+
+    need()
+    speeds = read_bench(bench) if bench else []
+    words = ["posbench", "report", *([study] if study else []), *settings(overrides)]
+    options = {"--budget": budget if budget != "default" else None, "--bench": bench, "--config-dir": config_dir}
+    words += [word for key, value in options.items() if value is not None for word in (key, str(value))]
+    with extra_dir(config_dir):
+        if study is None:
+            made = page.Report("Position encodings: all runs", rows_of(None), shlex.join(words), bench=speeds)
+            folder = run.root() / "report" / "all"
+        else:
+            plan = _plan(study, budget, overrides, config_dir)
+            found = of_study(plan, shlex.join(words), speeds)
+            if found is None:
+                raise UserError(
+                    f"Nothing of the study {plan.study.name} ({budget}) has been measured in {run.root()}.",
+                    f"posbench study run {study}",
+                )
+            made, folder = found, place(plan)
+    print(page.write(made, out or folder))
+
+
+def _plan(name: str, budget: str, overrides: list[str] | None, config_dir: str | None) -> Plan:
+    from posbench import launch, study
+
+    _, rest = launch.settings(settings(overrides))
+    return study.plan(study.load(name), budget, rest, config_dir)
+
+
+def of_study(plan: Plan, command: str, bench: Bench = ()) -> Report | None:
+    """What the page of a study is made of; None where nothing was measured."""
+    from posbench import pilot
+    from posbench.report.page import Report
+
+    rows = pilot.asked(plan.jobs)
+    return Report(plan.study.title, rows, command, plan.study.claims, plan.note, bench) if rows else None
+
+
+def place(plan: Plan) -> Path:
+    """Where its page lies unless another place is named."""
+    from posbench import run
+
+    budget = "" if plan.budget == "default" else f"-{plan.budget}"
+    return run.root() / "report" / f"{plan.study.name}{budget}"
+
+
+def say_page(plan: Plan, command: str) -> None:
+    """Write the page of a study that was just run, and say where it is; or what it would need."""
+    from posbench.report import page
+    from posbench.report.figures import need
+
+    try:
+        need()
+    except UserError as error:
+        say(f"{error.message} {error.hint}")
+        return
+    if (made := of_study(plan, command)) is not None:
+        say(f"Report: {page.write(made, place(plan))}")
+
+
+def plot(runs: RunsArgument = None) -> None:
+    """Perplexity over the lengths, drawn in the terminal.
+
+    RUN is a run, a folder of runs, or a file of one row; none: everything there is.
+    """
+    from posbench.report.parts import parts
+    from posbench.report.terminal import plot
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+    print("\n".join(plot(part, width) for part in parts(rows_of(runs))), end="")

@@ -1,0 +1,73 @@
+"""The loss of each document, from the blocks behind the rows; and what it is called, where that is known."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from posbench import data, records
+from posbench.data.tokens import read_header
+from posbench.errors import UserError
+from posbench.records import Row, digest
+from posbench.report.parts import Line, Part, how
+from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
+
+
+def names(row: Row) -> dict[int, str]:
+    """Names of the documents of its split by their number, from prepared text of the same corpus; none where there is
+    none of it on this machine."""
+    for header in sorted(data.root().glob("*/header.json")):
+        try:
+            if read_header(header.parent)["corpus"]["fingerprint"] == row.corpus_hash:
+                found = json.loads((header.parent / f"{row.split}.names.json").read_bytes())
+                return dict(enumerate(map(str, found)))
+        except (UserError, OSError, ValueError, KeyError, TypeError):  # damaged, or of another posbench: no names
+            continue
+    return {}
+
+
+def document_table(part: Part, named: Mapping[int, str]) -> Table | None:
+    """Documents down, lines across, at the longest length of the part; None where fewer than two were read."""
+    length = part.lengths[-1]
+    lines = [line for line in [*part.lines, *part.references] if line.measured(length)]
+    found = {id(line): _losses(line, length) for line in lines}
+    numbers = sorted({number for losses in found.values() for number in losses})
+    if len(numbers) < 2:
+        return None
+    titles = [line.name if line.train_length is None else f"{line.name} {line.train_length:,}" for line in lines]
+    columns = [Column("document", "document", right=False), Column("targets", "targets")]
+    columns += [Column(title, title) for title in titles]
+    rows, entries = [], list[dict[str, Any]]()
+    for number in numbers:
+        name = named.get(number, f"document {number}")
+        losses = [found[id(line)].get(number) for line in lines]
+        count = next(loss[1] for loss in losses if loss)
+        shown = [
+            EMPTY if loss is None else Cell(loss[0], f"{loss[0]:.3f}", source=digest(line.measured(length)[0])[:8])
+            for loss, line in zip(losses, lines, strict=True)
+        ]
+        rows.append([cell(name), cell(count), *shown])
+        entries += [
+            {"document": name, "label": line.name, "train_length": line.train_length, "targets": count, "loss": loss[0]}
+            for loss, line in zip(losses, lines, strict=True)
+            if loss
+        ]
+    title = f"Nats a token of each document at {length:,}: {how(part)}"
+    return Table(title, columns, [Section("", rows)], ["The mean over seeds; after each name its L."], entries)
+
+
+def _losses(line: Line, length: int) -> dict[int, tuple[float, int]]:
+    """Nats a token of each document, and its targets."""
+    seeds = [arrays for row in line.measured(length) if (arrays := records.arrays(row)) is not None]
+    if not seeds:
+        return {}
+    found = {}
+    for number in np.unique(seeds[0].document).tolist():
+        at = seeds[0].document == number
+        count = int(seeds[0].count[at].sum())
+        found[number] = (statistics.fmean(float(one.nats[at].sum()) / count for one in seeds), count)
+    return found

@@ -1,0 +1,93 @@
+"""`posbench report`, `posbench plot` and `posbench table --against`, from rows alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Posbench
+from made import arrays, row
+
+from posbench import extras, records
+from posbench.cli import report as command
+
+LOSSES = {"alibi": {128: 480.0, 256: 470.0}, "rope": {128: 490.0, 256: 520.0}}
+"""Nats of one block of 128 targets."""
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    """Two runs with two rows each, in the folder of runs of `posbench`."""
+    for encoding, by_length in LOSSES.items():
+        for length, nats in by_length.items():
+            name = f"{encoding}-L128-nano-s1-{encoding}"
+            about = {"encoding": encoding, "run": name, "run_hash": encoding, "recipe": encoding, "train_length": 128}
+            behind = arrays([nats, nats + 1, nats + 2])
+            records.write(tmp_path / "runs" / name / "rows", row(behind, length=length, **about), behind)
+    return tmp_path / "runs"
+
+
+def test_the_page_of_all_runs_lies_beside_them(posbench: Posbench, measured: Path):
+    done = posbench("report")
+    assert done.status == 0
+    page = Path(done.out.strip())
+    assert page == measured / "report" / "all" / "index.html"
+    text = page.read_text()
+    assert "rope-L128-nano-s1-rope" in text
+    assert "posbench report" in text
+    assert (page.parent / "figures" / "perplexity.svg").is_file()
+    assert posbench("runs").status == 2  # and is no run itself
+
+
+def test_the_page_goes_where_it_is_told(posbench: Posbench, measured: Path, tmp_path: Path, monkeypatch):
+    """Drawing is tested elsewhere."""
+    monkeypatch.setattr("posbench.report.page.drawings", lambda rows, bench: [])
+    done = posbench("report --out", str(tmp_path / "there"))
+    assert Path(done.out.strip()) == tmp_path / "there" / "index.html"
+
+
+def test_a_study_of_which_nothing_was_measured_says_how_to(posbench: Posbench, measured: Path):
+    done = posbench("report train_short_test_long")
+    assert done.status == 2
+    assert "Nothing of the study train_short_test_long (default) has been measured" in done.err
+    assert "posbench study run train_short_test_long" in done.err
+
+
+def test_without_the_extra_a_sentence_says_how_to_get_it(posbench: Posbench, measured: Path, monkeypatch):
+    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda module: None)
+    done = posbench("report")
+    assert done.status == 2
+    assert "matplotlib, which is not installed" in done.err
+    assert "pip install 'posbench[report]'" in done.err
+
+
+def test_a_study_without_the_extra_ends_with_that_sentence_and_not_with_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda module: None)
+    command.say_page(None, "posbench report x")
+    assert "pip install 'posbench[report]'" in capsys.readouterr().err
+
+
+def test_a_bench_that_is_none_is_refused(posbench: Posbench, measured: Path, tmp_path: Path):
+    (tmp_path / "bench.json").write_text('[{"rows": []}]')
+    done = posbench("report --bench", str(tmp_path / "bench.json"))
+    assert done.status == 2
+    assert "holds no speeds of encodings" in done.err
+    assert "cannot be read" in posbench("report --bench", str(tmp_path / "nowhere.json")).err
+
+
+def test_the_curve_is_drawn_in_the_terminal(posbench: Posbench, measured: Path):
+    """e^(481/128) = 42.9 and e^(521/128) = 58.6 are its ends."""
+    done = posbench("plot")
+    assert done.status == 0
+    assert "a  alibi, L = 128: 39.63 at 256" in done.out
+    assert "\x1b" not in done.out
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert "rope" not in posbench("plot alibi-L128").out
+
+
+def test_a_table_against_one_of_them(posbench: Posbench, measured: Path):
+    done = posbench("table --against alibi")
+    assert done.status == 0
+    assert "Perplexity over that of alibi" in done.out
+    assert posbench("table --against alib").status == 2
+    assert posbench("table --against alibi --by-position").status == 2

@@ -1,0 +1,149 @@
+"""The page of a report: it needs nothing beside it, every number is in it and leads to where it is from."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from made import arrays, claim, row
+
+from posbench import records
+from posbench.errors import UserError
+from posbench.records import digest
+from posbench.report import claims
+from posbench.report.lengths import length_tables
+from posbench.report.page import Report, content, html, write
+
+
+class Seen(HTMLParser):
+    """The addresses, ids and texts of a page, and whether its elements are closed in order."""
+
+    VOID = ("meta", "link", "br", "img", "input")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def page(rows, drawn=(), **more) -> str:
+    report = Report("A study", rows, "posbench report a", **more)
+    return html(report, content(report), drawn)
+
+
+def two(make):
+    return [make("alibi", 128, 43.4), make("alibi", 256, 42.4), make("rope", 128, 45.0), make("rope", 256, None)]
+
+
+def test_the_page_is_whole_and_takes_nothing_from_anywhere(make, tmp_path):
+    """An address is only ever a link that a reader may follow; there is nothing that a browser fetches by itself."""
+    file = write(Report("A study", two(make), "posbench report a"), tmp_path / "out")
+    text = file.read_text()
+    seen = Seen(text)
+    assert seen.open == []
+    assert not re.search(r"<(script|link|iframe|img|object|embed)\b|@import|url\((?!#)", text)
+    fetching = [value for tag, name, value in seen.attributes if name in ("src", "srcset", "action") or tag == "use"]
+    assert not [value for value in fetching if "//" in value]
+    links = [value for tag, name, value in seen.attributes if (tag, name) == ("a", "href")]
+    beside = [link for link in links if not link.startswith(("#", "http"))]
+    assert beside
+    assert [link for link in beside if not (file.parent / link).is_file()] == []
+    ids = [value for _, name, value in seen.attributes if name == "id"]
+    assert len(set(ids)) == len(ids)
+    inside = [link[1:] for link in links if link.startswith("#")]
+    inside += re.findall(r"url\(#([^)]+)\)", text)
+    assert [target for target in inside if target not in ids] == []
+
+
+def test_the_same_rows_give_the_same_page_and_tables_beside_it(make, tmp_path):
+    rows = [make("alibi", 128, 43.4)]
+    first, second = (write(Report("A study", rows, "x"), tmp_path / name) for name in "ab")
+    files = sorted(file.relative_to(first.parent) for file in first.parent.rglob("*") if file.is_file())
+    assert {"tables.md", "tables.csv", "tables.json", "tables.tex", "index.html"} <= {str(file) for file in files}
+    for file in files:
+        assert (first.parent / file).read_bytes() == (second.parent / file).read_bytes(), file
+
+
+def test_every_number_of_the_table_is_in_the_page_and_leads_to_its_row(make):
+    rows = two(make)
+    text = page(rows)
+    (table,) = length_tables(rows)
+    for section in table.sections:
+        for line in section.rows:
+            for entry in line:
+                assert entry.text.strip() in text
+    for one in rows:
+        assert f'id="row-{digest(one)[:8]}"' in text
+        assert f'href="#row-{digest(one)[:8]}"' in text
+        assert f'href="#run-{one.run}"' in text
+    assert "n/a: it does not fit" in text
+
+
+def test_a_row_leads_to_its_run_with_command_and_hash(make, tmp_path):
+    record = {key: {} for key in ("identity", "config", "decisions")} | {"format": 2, "ids_digest": "", "steps": 1}
+    record |= {"corpus": {"name": "", "fingerprint": ""}, "tokenizer": {"fingerprint": "", "vocab_size": 1}}
+    run = tmp_path / "rope-L512-nano-s1-0a1b2c3d"
+    behind = arrays([256.0])
+    kept = records.write(run / "rows", row(behind, setup="5e", recipe="a", heads=4, head_dim=32), behind)
+    (run / "run.json").write_text(
+        records.json.dumps(record | {"hash": "0a1b2c3d", "command": "posbench train encoding=rope seed=1"})
+    )
+    text = page([kept])
+    assert "posbench train encoding=rope seed=1" in text
+    assert "<dt>hash</dt><dd>0a1b2c3d</dd>" in text
+
+
+def test_what_a_name_holds_is_text(make):
+    hostile = "<script>alert(1)</script>\"'&"
+    text = page([make(hostile, 128, 40.0), make(hostile, 256, 41.0), make("alibi", 128, 40.0, reason=hostile)])
+    assert "<script" not in text
+    assert "alert(1)" in "".join(Seen(text).texts)
+
+
+def test_a_figure_with_a_hostile_name_is_whole(make, tmp_path):
+    rows = [make("</svg><script>alert(1)</script>", length, 40.0) for length in (128, 256)]
+    text = write(Report("<b>", rows, "x"), tmp_path / "out").read_text()
+    assert "<script" not in text
+    assert Seen(text).open == []
+
+
+def test_claims_stand_with_their_verdict_their_source_and_their_rows(make):
+    rows = two(make)
+    text = page(rows, claims=claims.parse([claim(primary=True)]))
+    assert '<span class="verdict seen">seen</span> ALiBi at 2 L' in text
+    assert "Press et al. 2022, Table 5" in text
+    assert f'<a href="#row-{digest(rows[1])[:8]}">alibi-L128-s1 at 256</a>' in text
+
+
+def test_what_must_be_known_first_stands_at_the_top(make):
+    text = page([make("alibi", 128, 40.0)], note="Its numbers mean nothing.")
+    assert text.index("Its numbers mean nothing.") < text.index("<main>")
+
+
+def test_both_grounds_have_their_colours(make):
+    text = page([make("alibi", 128, 40.0)])
+    assert "prefers-color-scheme: dark" in text
+    assert text.count("--c0: ") == 3  # light, dark, and light again in print
+
+
+def test_a_folder_that_is_a_file_is_refused(make, tmp_path):
+    (tmp_path / "out").touch()
+    with pytest.raises(UserError, match="is a file"):
+        write(Report("A study", [make("alibi", 128, 40.0)], "x"), tmp_path / "out")

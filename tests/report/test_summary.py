@@ -1,0 +1,58 @@
+"""The short answer: better, worse and the same by a stated rule, from paired intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from posbench.report.curves import texts
+from posbench.report.summary import summary_table
+from posbench.report.tables import render
+
+SAME = {"protocol": "same-targets", "block": 32, "min_context": 512, "targets_digest": "same"}
+
+
+def seeds(make, encoding: str, ratio: float, spread: float = 0.0, **other):
+    """Three seeds at 128 and 512, whose ratios are `ratio` and `spread` to each side of it."""
+    rows = [make(encoding, 128, 40.0, seed=seed, **other) for seed in (1, 2, 3)]
+    return rows + [
+        make(encoding, 512, 40.0 * ratio * float(np.exp(shift)), seed=seed, **other)
+        for seed, shift in enumerate((-spread, 0.0, spread), start=1)
+    ]
+
+
+def words(rows) -> dict[str, tuple[str, str]]:
+    (group,) = texts(rows)
+    table = summary_table(group)
+    return {record["encoding"]: (record.get("all_verdict"), record.get("same_verdict")) for record in table.records}
+
+
+def test_each_word_has_its_rule(make):
+    """With s = 0.01 Student's t gives 4.303 x 0.01 / sqrt(3) = 2.5 % to each side."""
+    rows = seeds(make, "rope", 1.5, 0.01) + seeds(make, "alibi", 0.9, 0.01)
+    rows += seeds(make, "t5", 1.02, 0.01) + seeds(make, "none", 1.002)
+    assert {name: found[0] for name, found in words(rows).items()} == {
+        "rope": "worse",
+        "alibi": "better",
+        "t5": "undecided",
+        "none": "the same",
+    }
+
+
+def test_the_use_of_context_is_said_of_the_same_targets(make):
+    rows = [*seeds(make, "rope", 0.8), *seeds(make, "rope", 1.3, **SAME)]
+    rows += [*seeds(make, "alibi", 0.9), *seeds(make, "alibi", 1.0, **SAME)]
+    assert words(rows) == {"rope": ("better", "harms"), "alibi": ("better", "not used")}
+
+
+def test_a_single_seed_without_losses_behind_it_is_given_no_word(make):
+    assert words([make("rope", 128, 40.0), make("rope", 512, 80.0)]) == {"rope": ("", None)}
+
+
+def test_what_has_no_positions_further_on_is_not_measurable(make):
+    rows = [make("learned", 128, 40.0), make("learned", 512, None), make("rope", 128, 40.0), make("rope", 512, 41.0)]
+    assert words(rows)["learned"][0] == "n/a"
+    assert "n/a" in render(summary_table(texts(rows)[0]))
+
+
+def test_one_length_gives_no_answer(make):
+    assert summary_table(texts([make("rope", 128, 40.0)])[0]) is None
