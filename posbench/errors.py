@@ -146,9 +146,10 @@ def _no_name(words: Sequence[str]) -> UserError:
 
 def _several(word: str) -> UserError:
     """A comma list where one job was asked for."""
+    word = word.lstrip("+")  # with which a command may have passed it on
     key, _, values = word.partition("=")
     as_list = f"; for one setting that is a list write '{key}=[{values}]'" if "." in key else ""
-    return UserError(f"{word} gives several values.", f"Add -m to run one job for each{as_list}.")
+    return UserError(f"{word} gives several values.", f"posbench train -m runs one job for each{as_list}.")
 
 
 def _bad_setting(error: OmegaConfBaseException) -> UserError:

@@ -77,12 +77,12 @@ def caught(word: str, value: object) -> Exception:
         ),
         (
             ConfigCompositionException("Ambiguous value for argument 'encoding=rope,alibi'\n1. To use it as a list"),
-            "encoding=rope,alibi gives several values.\nAdd -m to run one job for each.",
+            "encoding=rope,alibi gives several values.\nposbench train -m runs one job for each.",
         ),
         (
             ConfigCompositionException("Ambiguous value for argument 'eval.lengths=512,1024'\n1. To use it as a list"),
             "eval.lengths=512,1024 gives several values.\n"
-            "Add -m to run one job for each; for one setting that is a list write 'eval.lengths=[512,1024]'.",
+            "posbench train -m runs one job for each; for one setting that is a list write 'eval.lengths=[512,1024]'.",
         ),
         (
             ConfigCompositionException("Could not append to config. An item is already at 'seed'.\nmore"),

@@ -198,6 +198,8 @@ def learns(subject: Subject) -> str:
             optimizer.step(0)
             decoder.constrain()
     excused = decoder.encoding.without_gradient
+    if unknown := excused.keys() - set(names):
+        raise Failed(f"without_gradient names {', '.join(sorted(unknown))}, and it has no such tensor")
     still = [
         name
         for name, parameter in decoder.encoding.named_parameters()

@@ -103,6 +103,7 @@ def run(words: Sequence[str]) -> int:
         try:
             if words[-1:] == ["--"]:  # more was meant, and without it train would begin with the defaults
                 raise UserError("Nothing follows '--'.", "Leave it out, or write settings after it.")
+            _refuse_twice(words)
             status = app(args=list(words) or ["--help"], prog_name="posbench", standalone_mode=False) or 0
             sys.stdout.flush()
             if status == INTERRUPTED:
@@ -127,6 +128,13 @@ def run(words: Sequence[str]) -> int:
                 raise
             bridge.tell(explained, False)
             return 2
+
+
+def _refuse_twice(words: Sequence[str]) -> None:
+    """The last of two would win without a word."""
+    named = [word.split("=")[0] for word in words if word.startswith("--") and word != "--"]
+    if twice := next((name for name in named if named.count(name) > 1), None):
+        raise UserError(f"{twice} is given twice.", "Several values stand behind one, with commas: --lengths 512,1024")
 
 
 def _setting(error: typer.TyperException) -> str | None:

@@ -38,13 +38,19 @@ def check(
     """
     with extra_dir(config_dir):
         from posbench import system
+        from posbench.check import Verdict
         from posbench.report.tables import Column, table
 
         system.set_threads(1)  # its models are too small to share out
         subjects = _subjects(encoding, settings(overrides))
         rows = []
         for name, subject in subjects.items():
-            rows += [_row(name, verdict, format) for verdict in _verdicts(subject)]
+            try:
+                rows += [_row(name, verdict, format) for verdict in _verdicts(subject)]
+            except UserError as error:  # one of a folder that cannot be built; the others are checked
+                if len(subjects) == 1:
+                    raise
+                rows.append(_row(name, Verdict("can be built", "failed", error.message), format))
         failed = {row["encoding"]: None for row in rows if row["outcome"] == "failed"}
         if format is not Format.table:
             columns = [Column(key, key, right=False) for key in ("encoding", "property", "outcome", "said")]

@@ -38,7 +38,8 @@ class Rope(Encoding):
 
     Which two numbers are a pair is the `layout`: (2m, 2m+1) is `interleaved`, the paper's; (m, m + D/2) is `half`, that
     of GPT-NeoX and Llama. They are one method up to a fixed permutation of the head, but weights trained in one do not
-    fit the other. So the layout stands in the checkpoint, and one of the other layout is refused.
+    fit the other. So the layout stands in the checkpoint, and one of the other layout is refused. (A training that
+    begins with a run's weights and names another layout, `init_from=RUN encoding.layout=...`, asks for that misfit.)
 
     Worked number: head width 4, position 1 turns pair 0 by 1 radian and pair 1 by 0.01.
 

@@ -45,7 +45,7 @@ CASES = [
     ("train -m encoding=rope,alibi model.heads=7", "In the job encoding=rope: model.heads=7 does not divide"),
     ("train -m encoding=t5,shaw encoding.clip=3", "In the job encoding=t5: There is no setting 'encoding.clip'."),
     # Commas, brackets, quotes (CLI-1).
-    ("train encoding=rope,alibi", "encoding=rope,alibi gives several values.\nAdd -m to run one job for each."),
+    ("train encoding=rope,alibi", "rope,alibi gives several values.\nposbench train -m runs one job for each."),
     ("train eval.lengths=512,1024", "write 'eval.lengths=[512,1024]'."),
     ("train eval.lengths=[512, 1024]", "The list in eval.lengths=[512, is cut short or not readable."),
     ("train data=files data.path=été.txt", "Quote it twice: 'data.path=\"été.txt\"'."),
@@ -68,6 +68,9 @@ CASES = [
     ("train encoding=my_idea", f"There is no encoding 'my_idea'.\n{ENCODINGS}"),
     ("train encoding=my_idea", "; those of your own: --config-dir DIR"),
     ("eval --nonsense", "No such option: --nonsense"),
+    ("eval --extension pi --extension yarn", "--extension is given twice."),
+    ("eval rope --lengths=512 --lengths=1024", "--lengths is given twice."),
+    ("check rope encoding.base=1,2", "encoding.base=1,2 gives several values."),
     ("eval nonsense", "There is no run 'nonsense'"),
     ("eval encoding=alibi", "a run is evaluated as it was trained; only eval.* and extension.* can be set."),
     ("eval evaluate.block=3", "only eval.* and extension.* can be set."),

@@ -95,6 +95,19 @@ def test_a_name_that_is_in_no_folder_is_answered_with_how_to_name_the_folder(pos
     assert "--config-dir" not in said(posbench, "check", "sqrt_bias", "--config-dir", folder)
 
 
+def test_one_that_cannot_be_built_does_not_keep_the_others_from_being_checked(
+    posbench: Posbench, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("posbench.cli.check.choices", lambda group: ["falling", "none"])
+    done = posbench("check", "all", "--config-dir", str(file.parent.parent))
+    assert done.status == 1
+    assert (
+        "can be built           failed  The encoding 'falling' cannot be built: strength must be 0 or more" in done.out
+    )
+    assert "none             causal                 passed" in done.out
+    assert "failed in falling" in done.err
+
+
 @pytest.mark.parametrize("hidden", [10**18, 10**25])
 def test_a_size_that_no_memory_holds_is_refused(posbench: Posbench, hidden: int):
     """Before any property is asked."""
