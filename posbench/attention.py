@@ -4,9 +4,11 @@
     block, H heads, D head width.
 
 `begin` looks once a forward pass at what an encoding does and settles how its scores are formed; `attend` then runs
-that for each layer. Four kernels, each equal to a naive float32 softmax (tests/test_attention.py):
+that for each layer. Five kernels, each equal to a naive float32 softmax (tests/test_attention.py, tests/kernels.py):
 
-    causal   scaled_dot_product_attention, no bias
+    causal   scaled_dot_product_attention, no bias: torch's flash attention where the GPU has one
+    flex     on CUDA a bias by distance, a window, documents kept apart: FlexAttention (posbench/flex.py). Fewer queries
+             than a block of it go to `dense`
     strided  a bias by distance without gradient, over consecutive positions: with keys and values reversed the bias of
              query i and key column s depends on i + s alone, so a view with strides (1, 1) of one vector is the whole
              matrix. Nothing of size T x S exists.
@@ -14,7 +16,9 @@ that for each layer. Four kernels, each equal to a naive float32 softmax (tests/
              mask of one block of queries
     blocks   an encoding that rewrites scores or adds to the values: explicit softmax, one block of queries at a time
 
-Biases are formed in float32 and added to float32 scores, also when the model runs in bf16.
+Biases are formed in float32 and added to float32 scores, also when the model runs in bf16. Where `flex` is not to be
+had on a GPU the reason says why, and the other kernels take float32 queries and keys: torch's fused ones have been seen
+to misread a float32 bias beside bf16 scores.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
+from posbench import flex
 from posbench.encodings.base import Encoding
 from posbench.encodings.window import Sliding, Window
 
@@ -58,6 +64,10 @@ class Pass:
     """(B, S), the number of each key's document where a query sees no other; None: it sees all before it."""
     vector: Tensor | None
     """strided: (1 or H, BIAS_BLOCK - 1 + S), the bias of distances 1 - BIAS_BLOCK ... S - 1; -inf where masked."""
+    bias: Tensor | None = None
+    """flex: the bias as `flex.attend` takes it."""
+    mask: BlockMask | None = None
+    """flex: what all T queries may see."""
 
 
 def begin(
@@ -93,26 +103,35 @@ def _begin(
         if isinstance(scale, Tensor):
             scale = scale.transpose(0, 1)
 
-    vector = None
+    vector = bias = mask = None
+    flexible = True
     if hooks & {"scores", "values"}:
-        kernel, reason = "blocks", "the encoding rewrites scores or values"
+        kernel, reason, flexible = "blocks", "the encoding rewrites scores or values", False
+    elif "bias" in hooks and not consecutive:
+        kernel, reason, flexible = "dense", "a bias over positions that are not consecutive", False
     elif documents is not None:
         kernel, reason = "dense", "documents that do not see each other"
     elif window is not None and not isinstance(window, Sliding):
         kernel, reason = "dense", "keys in sight that differ from query to query"
-    elif "bias" in hooks and not consecutive:
-        kernel, reason = "dense", "a bias over positions that are not consecutive"
     elif "bias" in hooks:
-        bias = encoding.bias(torch.arange(n_keys, device=q_pos.device)).float()
-        if bias.requires_grad and torch.is_grad_enabled():
-            kernel, reason = "dense", "a bias that is being learned"
+        vector = encoding.bias(torch.arange(n_keys, device=q_pos.device)).float()
+        if vector.requires_grad and torch.is_grad_enabled():
+            kernel, reason, vector = "dense", "a bias that is being learned", None
         else:
-            kernel, reason, vector = "strided", "a fixed bias by distance", bias
+            kernel, reason = "strided", "a fixed bias by distance"
     elif window is not None or n_queries < n_keys:
         kernel, reason = "strided", "a window of keys" if window is not None else "fewer queries than keys"
         vector = torch.zeros(1, n_keys, device=q_pos.device)
     else:
-        kernel, reason = "causal", "no bias"
+        kernel, reason, flexible = "causal", "no bias", False
+
+    if flexible and flex.offered(q_pos.device, n_queries):
+        if lacking := flex.lacking(encoding.shape.head_dim):
+            reason += f"; no FlexAttention: {lacking}"
+        else:
+            kernel, vector = "flex", None
+            bias = _flex_bias(encoding, n_keys, q_pos.device) if "bias" in hooks else None
+            mask = flex.block_mask(n_queries, n_keys, window, documents, q_pos.device)
 
     if vector is not None:
         future = vector.new_full((vector.shape[0], BIAS_BLOCK - 1), -math.inf)
@@ -120,7 +139,14 @@ def _begin(
         if isinstance(window, Sliding):
             vector[:, BIAS_BLOCK - 1 + window.size :] = -math.inf
     context = encoding.begin(q_pos, n_keys)
-    return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, documents, vector)
+    return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, documents, vector, bias, mask)
+
+
+def _flex_bias(encoding: Encoding, n_keys: int, device: torch.device) -> Tensor:
+    """The bias of consecutive positions as `flex.attend` takes it."""
+    if encoding.proportional:
+        return encoding.bias(torch.ones(1, dtype=torch.int64, device=device)).float()[:, 0]
+    return encoding.bias(torch.arange(n_keys, device=device)).float()
 
 
 def _seen(n_queries: int, n_keys: int, window: Window | None, documents: Tensor | None, device: torch.device) -> Tensor:
@@ -148,14 +174,28 @@ def attend(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass)
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     dtype = q.dtype
     with torch.autocast(q.device.type, enabled=False):
+        if how.kernel in ("flex", "causal") and _flexible(n_queries, how):
+            return _flex(q, k, v, how)
         q, k, v = q.float(), k.float(), v.float()
         if how.kernel == "blocks":
             out = _blocks(q, k, v, state, how)
-        elif how.kernel == "dense":
+        elif how.kernel in ("dense", "flex"):
             out = _dense(q, k, v, how)
         else:
             out = _strided(q, k, v, how)
     return out.to(dtype)
+
+
+def _flexible(n_queries: int, how: Pass) -> bool:
+    """Whether the last `n_queries` can go through FlexAttention, also where all of them need no mask."""
+    return flex.offered(how.k_pos.device, n_queries) and not flex.lacking(how.encoding.shape.head_dim)
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
+    n_queries, n_keys, mask = q.shape[2], k.shape[2], how.mask
+    if mask is None or n_queries < how.q_pos.shape[1]:  # in the last layer alone
+        mask = flex.block_mask(n_queries, n_keys, how.window, how.documents, q.device)
+    return flex.attend(q, k, v, how.bias, mask)
 
 
 def _query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) -> list[tuple[int, int, slice]]:

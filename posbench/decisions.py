@@ -64,17 +64,14 @@ def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
         precision = "bf16" if device.type == "cuda" else "fp32"
     length = settings.length
     positions = decoder.positions([0], length, windows.generators(config.seed, "train", [0]))
-    ids = torch.zeros(1, length, dtype=torch.int64, device=device)
-    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-        decoder.hidden(ids, positions)
-    kernel = decoder.kernel
+    kernel, why_kernel = decoder.picks(length, positions)
     at_once, why_at_once = _at_once(config, threads, device)
     micro, why_micro = _micro_tokens(config, kernel, precision, device, at_once)
     reasons = {
         "threads": "asked for" if settings.threads else "the machine's cores",
         "precision": "asked for" if settings.precision != "auto" else f"auto on {device.type}",
         "compile": why_compiled,
-        "kernel": decoder.kernel_reason,
+        "kernel": why_kernel,
         "micro_tokens": why_micro,
         "at_once": why_at_once,
     }

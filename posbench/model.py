@@ -180,6 +180,14 @@ class Decoder(nn.Module):
         self.kernel, self.kernel_reason = how.kernel, how.reason
         return self.norm(x)
 
+    def picks(self, length: int, positions: Tensor | None) -> tuple[str, str]:
+        """The attention kernel of a first layer over windows of `length`, and why; positions as in `hidden`."""
+        device = self.embed.weight.device
+        at = torch.arange(length, device=device)[None] if positions is None else positions
+        documents = None if self.boundary is None else torch.zeros_like(at[:1])
+        how = attention.begin(self.encoding.for_layer(0), at, at, positions is None, 0, documents)
+        return how.kernel, how.reason
+
     def constrain(self) -> None:
         """Bring what the encoding has learned back into its range: call it after every update."""
         for module in self.encoding.modules():

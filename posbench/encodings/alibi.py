@@ -50,6 +50,7 @@ class Alibi(Encoding):
         "(Press et al. 2022, Table 2); in sliding windows 17.98, and 18.30 at 3,072 (Table 15)"
     )
     shift_invariant = True
+    proportional = True
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)

@@ -87,6 +87,9 @@ class Encoding(nn.Module):
     widest: float = math.inf
     """The widest range of positions in which the queries of one block may lie, where they leave gaps."""
 
+    proportional: bool = False
+    """True when its bias grows in proportion to the distance: bias(r) is r times bias(1), a number for each head."""
+
     length_sized: str = ""
     """Why a stored tensor has the size of a length ("" : none has)."""
 

@@ -17,7 +17,16 @@ Inner = Callable[[Shape], Encoding]
 for which shape."""
 
 
-_FACTS = ("max_length", "shift_invariant", "cacheable", "reads_positions", "bounded", "widest", "length_sized")
+_FACTS = (
+    "max_length",
+    "shift_invariant",
+    "cacheable",
+    "reads_positions",
+    "bounded",
+    "widest",
+    "proportional",
+    "length_sized",
+)
 
 
 class Wrapper(Encoding):

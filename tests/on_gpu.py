@@ -1,0 +1,262 @@
+"""What must hold of a GPU: attention against a naive float32 one, training in bf16, compilation, updates.
+
+No pytest in here: tests/test_gpu.py runs these checks with it, scripts/gpu_check.py where there is none. A check is a
+function of a device that raises AssertionError with its numbers; on a CPU they hold too, for the kernels there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posbench import attention, encodings, model, optim
+from posbench.check import reference
+from posbench.compose import load_group
+from posbench.config import Config, Model, Optim, Train
+from posbench.encodings.base import Encoding, Shape
+from posbench.model import Decoder
+
+Check = Callable[[torch.device], None]
+
+LENGTHS = (32, 64, 127, 128, 129, 512, 1025, 2048, 4096)
+"""Below, at and above a block of 128, and beside a block of 1,024."""
+
+SHAPE = Shape(layers=1, width=128, heads=4, train_length=4096)
+
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+"""Of outputs; of gradients, of their norm. In bf16 the weights themselves have three digits."""
+
+
+def encoding(name: str) -> Encoding:
+    """A layer's encoding with its learned parameters drawn wide."""
+    built = encodings.build(load_group("encoding", name), SHAPE).for_layer(0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.normal_(0.0, 0.5, generator=generator)
+    for module in built.modules():
+        if isinstance(module, Encoding):
+            module.constrain()
+    return built
+
+
+def attends(name: str, length: int, dtype: torch.dtype, device: torch.device, queries: int | None = None) -> None:
+    """Output and gradients of the last `queries` (None: all) of `length` tokens are those of the naive attention, which
+    is given the same rounded q, k and v in float32."""
+    e = encoding(name).to(device)
+    q, k, v, weight = _drawn(length, queries or length, dtype, device)
+    at = torch.arange(length, device=device)[None]
+    how = attention.begin(e, at[:, -q.shape[2] :], at, consecutive=True)
+    out = attention.attend(q, k, v, {}, how)
+    assert out.dtype == dtype
+    exact = [x.detach().float().requires_grad_() for x in (q, k, v)]
+    expected = reference.attention(e, *exact, at[:, -q.shape[2] :], at, window=e.window(0))
+    _near(f"{how.kernel}: output", out, expected, TOLERANCE[dtype], norm=False)
+    learned = list(e.parameters())
+    found = torch.autograd.grad((out.float() * weight).sum(), [q, k, v, *learned])
+    wanted = torch.autograd.grad((expected * weight).sum(), [*exact, *learned])
+    names = ["q", "k", "v", *(key for key, _ in e.named_parameters())]
+    for key, got, want in zip(names, found, wanted, strict=True):
+        _near(f"{how.kernel}: gradient of {key}", got, want, TOLERANCE[dtype], norm=True)
+
+
+def _drawn(length: int, queries: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """q, k, v, which want a gradient, and the weights of a sum of the output."""
+    generator = torch.Generator().manual_seed(length)
+    sizes = (queries, length, length, queries)
+    drawn = [torch.randn(2, SHAPE.heads, n, SHAPE.head_dim, generator=generator).to(device) for n in sizes]
+    return [*(x.to(dtype).requires_grad_() for x in drawn[:3]), drawn[3]]
+
+
+def _near(what: str, got: Tensor, want: Tensor, tolerance: float, norm: bool) -> None:
+    assert got.isfinite().all(), f"{what} is not finite"
+    difference = (got.float() - want).detach()
+    error = float(difference.norm() / want.norm().clamp(min=1.0) if norm else difference.abs().max())
+    assert error < tolerance, f"{what} is {error:.1e} off, {tolerance:.0e} is allowed"
+
+
+def documents_apart(length: int, dtype: torch.dtype, device: torch.device) -> None:
+    """A query sees no other document: the output is that of each document alone."""
+    e = encoding("alibi").to(device)
+    q, k, v, _ = (x.detach() for x in _drawn(length, length, dtype, device))
+    ends = [0, length // 3, length // 3 + 1, length]
+    documents = torch.zeros(2, length, dtype=torch.int64, device=device)
+    for end in ends[1:-1]:
+        documents[:, end:] += 1
+    at = torch.arange(length, device=device)[None]
+    how = attention.begin(e, at, at, consecutive=True, documents=documents)
+    out = attention.attend(q, k, v, {}, how)
+    for a, b in pairwise(ends):
+        alone = (x[:, :, a:b].float() for x in (q, k, v))
+        expected = reference.attention(e, *alone, at[:, a:b], at[:, a:b])
+        _near(f"{how.kernel}: document {a}-{b}", out[:, :, a:b], expected, TOLERANCE[dtype], norm=False)
+
+
+class _Rough(Encoding):
+    """A bias that is another number in bf16 at nearly every distance."""
+
+    def bias(self, distance: Tensor) -> Tensor:
+        return (3 + torch.sin(distance.float())).expand(self.shape.heads, *distance.shape)
+
+
+def bias_stays_exact(device: torch.device, length: int = 1024) -> None:
+    """Beside bf16 queries and keys a bias is added in float32.
+
+    All scores are zero, and v is +1 where bf16 would raise the bias of the last query and -1 where it would lower it: a
+    rounded bias moves the output by the mean rounding, about 4e-3; an exact one leaves it where it is.
+    """
+    e = _Rough(SHAPE)
+    at = torch.arange(length, device=device)[None]
+    exact = e.bias(at[0].flip(0))  # of the last query, by key
+    up = torch.where(exact.bfloat16().float() > exact, 1.0, -1.0)
+    v = up[None, :, :, None].expand(1, -1, -1, SHAPE.head_dim).bfloat16().contiguous()
+    zero = torch.zeros_like(v)
+    with torch.no_grad():
+        out = attention.attend(zero, zero, v, {}, attention.begin(e, at, at, consecutive=True))[0, :, -1, 0]
+    expected = (exact.softmax(-1) * up).sum(-1)
+    rounded = (exact.bfloat16().float().softmax(-1) * up).sum(-1)
+    error, apart = float((out.float() - expected).abs().max()), float((rounded - expected).abs().min())
+    assert error < apart / 4, f"the bias is off: the output moved by {error:.1e}, with a rounded one by {apart:.1e}"
+
+
+def compiled_once(device: torch.device) -> None:
+    """Ten lengths of two windows are served by one kernel."""
+    import torch._dynamo.utils
+
+    e = encoding("kerple").to(device)
+    graphs = torch._dynamo.utils.counters["stats"]
+
+    def call(length: int) -> int:
+        before = graphs["unique_graphs"]
+        q, k, v, _ = (x.detach().bfloat16() for x in _drawn(length, length, torch.float32, device))
+        at = torch.arange(length, device=device)[None]
+        with torch.no_grad():
+            attention.attend(q, k, v, {}, attention.begin(e, at, at, consecutive=True))
+        return graphs["unique_graphs"] - before
+
+    call(200), call(300)  # the second length tells which sizes vary
+    made = {length: call(length) for length in (256, 257, 384, 500, 512, 640, 1000, 1024, 1500, 2000)}
+    assert not any(made.values()), f"compiled anew at some of these lengths: {made}"
+
+
+def _config(name: str, length: int, **train: Any) -> Config:
+    return Config(
+        encoding=load_group("encoding", name),
+        model=Model("toy", layers=2, width=128, heads=4, hidden=256),
+        data={"name": "none"},
+        tokenizer={"name": "bytes", "kind": "bytes"},
+        optim=Optim(),
+        train=replace(Train(length=length, batch_tokens=2 * length), **train),
+    )
+
+
+def _decoder(name: str, length: int, device: torch.device) -> Decoder:
+    return model.build(_config(name, length), 257, 256).to(device)
+
+
+def _ids(length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    ids = torch.randint(257, (2, length + 1), generator=torch.Generator().manual_seed(1)).to(device)
+    return ids[:, :-1], ids[:, 1:]
+
+
+def _half(device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+def trains_in_bf16(name: str, device: torch.device, length: int = 256) -> None:
+    """Two steps under autocast end in finite losses, and the logits of evaluation are those of float32 to 2e-2."""
+    decoder, (inputs, targets) = _decoder(name, length, device), _ids(length, device)
+    optimizer = optim.build(decoder, Optim(), 4)
+    for step in range(2):
+        with _half(device):
+            loss = decoder.loss(inputs, targets)
+        assert loss.isfinite(), f"the loss of step {step} is {loss}"
+        loss.backward()
+        missing = [key for key, p in decoder.encoding.named_parameters() if p.grad is None or not p.grad.any()]
+        assert not missing, f"no gradient reached {missing}"
+        optimizer.step(step)
+        decoder.constrain()
+    with torch.no_grad():
+        exact = decoder.logits(decoder.hidden(inputs))
+        with _half(device):
+            half = decoder.logits(decoder.hidden(inputs))
+    _near("logits", half, exact, 2e-2, norm=False)
+
+
+def compiled_loss(name: str, device: torch.device, length: int = 256) -> None:
+    """The compiled loss of a model and its gradients are those of the model run step by step."""
+    decoder, (inputs, targets) = _decoder(name, length, device), _ids(length, device)
+    parameters = dict(decoder.named_parameters())
+    eager = decoder.loss(inputs, targets)
+    wanted = torch.autograd.grad(eager, list(parameters.values()))
+    kernel = decoder.kernel
+    whole = torch.compile(decoder.loss, dynamic=False)(inputs, targets)
+    assert decoder.kernel == kernel, f"compiled it took {decoder.kernel}, else {kernel}"
+    assert abs(float(whole.detach() - eager.detach())) < 1e-4, f"{float(whole)} compiled, {float(eager)} not"
+    for key, got, want in zip(parameters, torch.autograd.grad(whole, list(parameters.values())), wanted, strict=True):
+        error = float((got - want).norm() / want.norm().clamp(min=1e-6))
+        assert error < 1e-3, f"the gradient of {key} is {error:.1e} off"
+
+
+def bf16_does_not_drift(name: str, longest: int, device: torch.device) -> None:
+    """What bf16 costs at 8 L is not above what it costs at L: positions keep their meaning (PREC-2)."""
+    gaps = []
+    for length in (longest // 8, longest):
+        decoder, (inputs, targets) = _decoder(name, longest // 8, device).eval(), _ids(length, device)
+        exact = decoder.token_losses(inputs, targets)
+        with _half(device):
+            half = decoder.token_losses(inputs, targets)
+        gaps.append(float((half - exact).mean().abs() / exact.mean()))
+    assert gaps[1] < max(2 * gaps[0], 1e-3), f"relative gap {gaps[0]:.1e} at L, {gaps[1]:.1e} at {longest}"
+
+
+def updates(method: str, device: torch.device) -> None:
+    """An update on the device is that of the CPU; Muon's directions come from bf16 products there."""
+    moved: list[Tensor] = []
+    for place in (torch.device("cpu"), device):
+        decoder = _decoder("t5", 64, place)
+        before = [p.detach().clone() for p in decoder.parameters()]
+        generator = torch.Generator().manual_seed(3)
+        for p in decoder.parameters():
+            p.grad = torch.randn(p.shape, generator=generator).to(place)
+        optim.build(decoder, Optim(method=method), 1).step(0)
+        steps = [(p.detach() - old).flatten().cpu() for p, old in zip(decoder.parameters(), before, strict=True)]
+        moved.append(torch.cat(steps))
+    error = float((moved[1] - moved[0]).norm() / moved[0].norm())
+    assert math.isfinite(error), "an update is not finite"
+    assert error < (0.1 if method == "muon" else 1e-4), f"the update is {error:.1e} off"
+
+
+def checks(lengths: tuple[int, ...] = LENGTHS) -> Iterator[tuple[str, Check]]:
+    """(name, check), by worth: what is cut off at the end is the least of it."""
+    half, full = torch.bfloat16, torch.float32
+    yield "a bias stays float32 beside bf16", bias_stays_exact
+    for name in ("alibi", "t5"):
+        for dtype in (half, full):
+            for length in lengths:
+                called = f"{name} at {length}, {str(dtype).removeprefix('torch.')}"
+                yield called, partial(attends, name, length, dtype)
+    for name in ("alibi", "t5"):
+        yield f"{name} trains in bf16", partial(trains_in_bf16, name)
+        yield f"{name} compiled as a whole", partial(compiled_loss, name)
+    yield "compiled once for all lengths", compiled_once
+    for name in ("none", "kerple", "rope", "swan", "sandwich"):
+        for length in (lengths[0], lengths[-1]):
+            yield f"{name} at {length}, bfloat16", partial(attends, name, length, half)
+    last = lengths[-1]
+    for name in ("alibi", "none", "swan"):
+        for queries in (1, last // 2):
+            yield f"{name}: the last {queries} of {last}", partial(attends, name, last, half, queries=queries)
+    for dtype in (half, full):
+        yield f"documents apart, {str(dtype).removeprefix('torch.')}", partial(documents_apart, last // 2 + 1, dtype)
+    for name in ("alibi", "t5", "rope"):
+        yield f"{name} does not drift in bf16", partial(bf16_does_not_drift, name, last)
+    for method in ("adamw", "muon"):
+        yield f"an update by {method}", partial(updates, method)
