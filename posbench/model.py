@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posbench import attention, encodings, extensions, head
+from posbench import attention, encodings, extensions, head, system
 from posbench.config import Config, Model, built_length, trained_length
 from posbench.encodings.base import Encoding, Shape
 from posbench.encodings.window import Window
@@ -219,7 +219,7 @@ class Decoder(nn.Module):
         `Encoding.positions`)."""
         if "positions" not in self.encoding.hooks:
             return None
-        return self.encoding.positions(windows, length, rng).to(self.embed.weight.device)
+        return system.on_device(self.encoding.positions(windows, length, rng), self.embed.weight.device)
 
 
 def _documents(opens: Tensor, cache: Cache | None) -> Tensor:

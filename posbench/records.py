@@ -19,6 +19,7 @@ import types
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,6 +54,10 @@ class Key:
     tokenizer_hash: str
     dtype: str  # of the forward pass: float32 | bfloat16
     format: int = FORMAT
+
+    @cached_property
+    def _digest(self) -> str:
+        return _sha256(_part(Key, self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +189,7 @@ def sentence(row: Row) -> str:
 
 def digest(key: Key) -> str:
     """64 hex digits that stand for a key; the first 8 are in its file's name."""
-    return _sha256(_part(Key, key))
+    return key._digest
 
 
 def file_name(row: Key) -> str:
@@ -238,8 +243,17 @@ def arrays(row: Row) -> Arrays | None:
     if row.arrays_sha256 is None:
         return None
     assert row.path is not None
-    with np.load(row.path.with_suffix(".npz"), allow_pickle=False) as stored:
-        return Arrays(**{name: stored[name] for name in stored.files})
+    return _arrays(row.path.with_suffix(".npz"), row.arrays_sha256)
+
+
+@lru_cache(maxsize=64)
+def _arrays(file: Path, sha256: str) -> Arrays:
+    """Kept for a while, since a table holds one row against many. `sha256` tells those of a row measured anew."""
+    with np.load(file, allow_pickle=False) as stored:
+        found = {name: stored[name] for name in stored.files}
+    for array in found.values():
+        array.setflags(write=False)
+    return Arrays(**found)
 
 
 def read(paths: Iterable[Path | str] | None = None) -> list[Row]:

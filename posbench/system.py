@@ -42,6 +42,17 @@ def device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def on_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """It on the device.
+
+    On CUDA from pinned memory and without waiting: whoever makes the next batch does so while the GPU is still at work
+    on the last one. Torch keeps the pinned memory until the copy is through.
+    """
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def set_threads(count: int) -> int:
     """Compute with `count` threads, 0: torch's own choice; returns how many that is."""
     torch.set_num_threads(count or DEFAULT_THREADS)

@@ -16,6 +16,13 @@ from posbench.errors import UserError
 LINUX = sys.platform.startswith("linux")
 
 
+def test_what_is_put_on_a_device_is_the_same_there():
+    """On CUDA by way of pinned memory; on a CPU it is where it is already."""
+    batch = torch.arange(6).view(2, 3)
+    assert system.on_device(batch, torch.device("cpu")) is batch
+    assert torch.equal(system.on_device(batch, system.device("auto")).cpu(), batch)
+
+
 def test_auto_is_a_device_that_works():
     device = system.device("auto")
     assert torch.ones(2, device=device).sum().item() == 2

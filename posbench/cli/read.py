@@ -47,17 +47,21 @@ def table(
 
     RUN is a run, a folder of runs, or a file of one row; none: everything there is.
     """
-    from posbench.report.against import against_tables
-    from posbench.report.lengths import length_tables
-    from posbench.report.positions import position_tables
-
     if against is not None and by_position:
         raise UserError("--against and --by-position are two tables.", "Give one of them.")
     rows = rows_of(runs)
     if against is not None:
+        from posbench.report.against import against_tables
+
         show(against_tables(rows, against), format)
+    elif by_position:
+        from posbench.report.positions import position_tables
+
+        show(position_tables(rows), format)
     else:
-        show(position_tables(rows) if by_position else length_tables(rows), format)
+        from posbench.report.lengths import length_tables
+
+        show(length_tables(rows), format)
 
 
 def rows_of(runs: list[str] | None) -> list[Row]:

@@ -118,10 +118,9 @@ def ratio(line: Line, length: int, base: Line, base_length: int) -> Value | None
     pairs = [(row, theirs[row.seed]) for row in line.measured(length) if row.seed in theirs]
     if not pairs:
         return None
-    row, other = pairs[0]
     error = None
-    if line is base and row is not other and row.arrays_sha256 and other.arrays_sha256:
-        error = paired_error(row, other)
+    if line is base and length != base_length:
+        error = _text_error(pairs)
     return _exp(_mean([_number(row.loss) - _number(other.loss) for row, other in pairs], error))
 
 
@@ -134,10 +133,14 @@ def gain(line: Line, base: Line, length: int) -> Value | None:
     pairs = [(row, theirs[row.run_hash]) for row in line.measured(length) if row.run_hash in theirs]
     if not pairs:
         return None
-    row, other = pairs[0]
-    paired = row.arrays_sha256 and other.arrays_sha256
-    error = paired_error(row, other) if paired else None
-    return _mean([_number(other.loss) - _number(row.loss) for row, other in pairs], error)
+    return _mean([_number(other.loss) - _number(row.loss) for row, other in pairs], _text_error(pairs))
+
+
+def _text_error(pairs: Sequence[tuple[Row, Row]]) -> float | None:
+    """The paired standard error of one pair over the text; None of several, whose error is that over the seeds."""
+    if len(pairs) > 1 or not all(row.arrays_sha256 for row in pairs[0]):
+        return None
+    return paired_error(*pairs[0])
 
 
 def parts(rows: Iterable[Row]) -> list[Part]:
