@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -52,18 +53,38 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
     os.close(handle)
     temporary = Path(name)
     try:
-        write(temporary)
-        # mkstemp makes the file private; a published one follows the umask like any other.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        _fsync(temporary)
-        check(path)
-        temporary.replace(path)
+        with _naming(path):
+            write(temporary)
+            # mkstemp makes the file private; a published one follows the umask like any other.
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
+            _fsync(temporary)
+            check(path)
+            temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        check(path)  # whoever has taken a folder over clears what was unfinished in it: then that is what is wrong
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     _fsync(path.parent)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What the operating system refuses names the file, also where a library in Rust has put it into its own words:
+    safetensors says "I/O error: No space left on device (os error 28)"."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+    except Exception as error:
+        if told := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(int(told[1]), os.strerror(int(told[1])), str(path)) from error
+        raise
 
 
 def write_bytes(path: Path, content: bytes) -> None:
