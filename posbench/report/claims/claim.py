@@ -167,6 +167,12 @@ class Claim:
             return difference <= self.border
         return abs(difference) <= self.border
 
+    def settled_by(self, low: float, high: float) -> bool:
+        """Whether it holds for all differences between the two, or for none."""
+        if self.holds(low) != self.holds(high):
+            return False
+        return self.holds(low) or low * high > 0  # "equal" holds at neither end of what is wide
+
     def p_values(self, difference: Estimate) -> tuple[float, float]:
         """Of a comparison: p-values against its not being so, and against its being so."""
         if self.relation == "equal":

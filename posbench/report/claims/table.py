@@ -44,15 +44,15 @@ def in_order(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
-    texts = {verdict.text for verdict in verdicts}
     notes = []
-    if texts & {"seen", "not seen"}:
+    if any(verdict.holds is not None and verdict.p is None for verdict in verdicts):
         notes.append(
             "seen: the values of these runs stand in that relation, within the margin of the statement. One seed, or "
             "two, one text and another model than the paper's: that neither supports nor contradicts it. There is an "
-            "interval only where both values are of one checkpoint, and it is the text's."
+            "interval only where both values are of one checkpoint, and it is the text's: where that leaves it open, "
+            "it is undecided."
         )
-    if texts & {"supported", "contradicted", "undecided"}:
+    if any(verdict.p is not None for verdict in verdicts):
         notes.append(
             "supported, contradicted: shown at 5 % for other seeds and other text like this, by Student's t over the "
             "seeds' paired differences, widened by what the text leaves open; equal: two one-sided tests. undecided: "

@@ -47,10 +47,19 @@ class Verdict:
             return "not measured"
         p = self.p if self.corrected is None else self.corrected
         if p is None:
-            return "seen" if self.holds else "not seen"
+            return "undecided" if self.turned_by_text else "seen" if self.holds else "not seen"
         if p > LEVEL:
             return "undecided"
         return "supported" if self.holds else "contradicted"
+
+    @property
+    def turned_by_text(self) -> bool:
+        """Whether other text could turn round what one or two seeds say: where their interval, which there is only of
+        single checkpoints, has values of both kinds."""
+        comparison = self.comparison
+        if self.failure is not None or comparison is None or comparison.interval is None:
+            return False
+        return not self.claim.settled_by(*comparison.interval)
 
     @property
     def seeds(self) -> int | None:

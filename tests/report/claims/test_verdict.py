@@ -100,6 +100,24 @@ def test_one_checkpoint_at_two_lengths_has_the_interval_of_its_text(tmp_path):
     assert math.exp(-0.15) < low < math.exp(-0.1) < high < math.exp(-0.05)
 
 
+@pytest.mark.parametrize(
+    ("relation", "nats", "expected"),
+    [
+        ("less", [0.3, -0.1], "undecided"),  # 0.1 on average, and texts drawn anew that say the contrary
+        ("less", [-0.09, -0.11], "not seen"),
+        ("equal", [0.0001, -0.0001], "seen"),  # all of them within 1 %
+        ("equal", [0.09, 0.11], "not seen"),
+        ("equal", [0.3, -0.3], "undecided"),  # on both sides of the margin
+    ],
+)
+def test_what_its_own_text_leaves_open_is_neither_seen_nor_not_seen(tmp_path, relation, nats, expected):
+    """One checkpoint at two lengths: 40 blocks with these gains in turn, in tens, so that neighbours are alike."""
+    gains = [gain for _ in range(2) for gain in nats for _ in range(10)]
+    rows = [stored(tmp_path, 128, [0.0] * 40), stored(tmp_path, 256, gains)]
+    (found,) = judge(parse([claim(relation=relation)]), rows)
+    assert found.text == expected
+
+
 # Three seeds or more --------------------------------------------------------------------------------------------------
 
 
