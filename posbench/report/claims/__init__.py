@@ -23,8 +23,8 @@ are taken off.
 
 Every verdict is reached on rows of the same targets. With three seeds or more a claim is *supported*, *contradicted* or
 *undecided*; with fewer *seen* or *not seen*, and no more: another seed may turn it round. (Where all is of one
-checkpoint and its text alone might turn it round, it is *undecided* as well.) What no row answers is *not measured*, with
-what is missing.
+checkpoint and its text alone might turn it round, it is *undecided* as well.) What no row answers is *not measured*,
+with what is missing.
 
     claim.py        the YAML, read and checked
     comparison.py   a difference over seeds, and how sure it is
