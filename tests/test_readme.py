@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from pages import PAGES, ROOT, TINY, anchors, block, commands
@@ -42,6 +43,9 @@ SMALLEST = {
     "posbench table": "",
     "posbench table --format csv": "",
     "posbench table rope-L512 --by-position": "",
+    "posbench table --against rope": "",
+    "posbench plot": "",
+    "posbench report": "",
     "posbench runs": "",
     "posbench show rope-L512": "",
     'posbench generate rope-L512 "My fellow citizens"': "--tokens 5",
@@ -62,6 +66,8 @@ ELSEWHERE = {
     "bash scripts/test.sh": "it runs this",
     "source .venv/bin/activate": "the scripts make it",
     'pip install -e ".[books]"': "test_the_extras_that_are_named_exist",
+    'pip install -e ".[report]"': "test_the_extras_that_are_named_exist",
+    "posbench report train_short_test_long": "test_the_whole_comparison_in_its_smallest_form",
     "posbench bench encodings model=nano train.length=128 --lengths 1024,8192": BENCH,
     "posbench bench peers model=nano train.length=128 --lengths 4096,8192": BENCH,
     "posbench bench time-to-loss train.length=128 train.tokens=800_000": BENCH,
@@ -130,6 +136,12 @@ def test_the_whole_comparison_in_its_smallest_form(folder, capfd):
     assert "mean nothing" in printed.out
     for word in ("none", "sinusoidal", "learned", "rope", "alibi", "t5", "unigram", "bigram", "Table 5"):
         assert word in printed.out
+    (page,) = re.findall(r"^Report: (.*)$", printed.err, re.M)
+    assert "mean nothing" in Path(page).read_text()
+    made = Path(page).read_bytes()
+    assert cli.run(["report", "train_short_test_long", "--budget", "smoke"]) == 0
+    assert capfd.readouterr().out.strip() == page
+    assert Path(page).read_bytes() == made
 
 
 def test_the_extras_that_are_named_exist():

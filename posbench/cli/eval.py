@@ -166,7 +166,7 @@ def _evaluate(
 
 
 def _references(jobs: list[tuple[Run, list[Request]]], force: bool) -> list[Row]:
-    """Those of each text that these runs were trained on; where it is not at hand that is said, and runs stand alone."""
+    """Those of each text that these runs were trained on; one that is not at hand is said, and its runs stand alone."""
     from posbench import baselines
 
     rows: list[Row] = []

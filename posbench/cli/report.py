@@ -51,7 +51,7 @@ def report(
     ] = None,
     config_dir: ConfigDirOption = None,
 ) -> None:
-    """A page with figures, tables and claims, from the rows there are.
+    """Figures, tables and claims as one page, from rows alone.
 
     Of a study every seed that was measured. The page needs nothing beside it; SVG, PNG and all tables lie there too.
 

@@ -59,6 +59,8 @@ class Group:
     name: str
     title: str
     tables: list[Table]
+    long: bool = False
+    """Each is shown when it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -138,9 +140,11 @@ def _groups(report: Report, verdicts: Sequence[Verdict]) -> list[Group]:
     groups = [
         Group("tables-lengths", "Perplexity by length", length_tables(report.rows)),
         Group("tables-fails", "Where each fails", [failing] if failing else []),
-        Group("tables-positions", "Loss by position", [one for one in position_tables(report.rows) if one.records]),
+        Group(
+            "tables-positions", "Loss by position", [one for one in position_tables(report.rows) if one.records], True
+        ),
         Group("tables-paper", "Beside the paper", [one for part in flat if (one := published.beside(part))]),
-        Group("tables-documents", "Document by document", _documents(found, verdicts)),
+        Group("tables-documents", "Document by document", _documents(found, verdicts), True),
     ]
     return [group for group in groups if group.tables]
 

@@ -39,7 +39,7 @@ COMMANDS = {
     "encodings": ["[NAME]", "--config-dir", "--format/-f", "--help/-h", "--length", "--model", "--page"],
     "eval": [
         "WORDS...", "--block", "--config-dir", "--device", "--extension", "--force", "--format/-f", "--help/-h",
-        "--lengths", "--min-context", "--on", "--protocol", "--split", "--stride", "--targets",
+        "--lengths", "--min-context", "--on", "--protocol", "--references", "--split", "--stride", "--targets",
     ],
     "generate": ["RUN", "[TEXT]", "--device", "--help/-h", "--seed", "--temperature", "--tokens"],
     "plot": ["RUNS...", "--help/-h"],

@@ -15,7 +15,7 @@ NOTES = [
     "training length L; the point there is larger. A cross at the bottom: not measurable at that length, an arrow at "
     "the top: past any number. Lines of one encoding differ in their training length.",
     "What is hard in a text is hard for all: bands that overlap say nothing of a difference, which has an interval of "
-    "its own (posbench table --against).",
+    "its own (`posbench table --against ENCODING`).",
 ]
 
 

@@ -1,0 +1,48 @@
+"""The loss of each document, from the blocks behind a row."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from made import arrays, row
+
+from posbench import records
+from posbench.data.tokens import FORMAT
+from posbench.report.documents import document_table, names
+from posbench.report.parts import parts
+
+
+def kept(folder, nats, document, **own):
+    behind = arrays(nats, document=document)
+    return records.write(folder, row(behind, setup="5e", heads=4, head_dim=32, **own), behind)
+
+
+def test_each_document_has_its_own_mean(tmp_path):
+    """128 and 384 nats of 256 targets are 2 nats a token, 128 of 128 one."""
+    one = kept(tmp_path, [128.0, 384.0, 128.0], [0, 0, 4])
+    (part,) = parts([one])
+    table = document_table(part, {0: "Polk 1845"})
+    assert [(entry["document"], entry["targets"], entry["loss"]) for entry in table.records] == [
+        ("Polk 1845", 256, 2.0),
+        ("document 4", 128, 1.0),
+    ]
+
+
+def test_a_single_document_needs_no_table(tmp_path):
+    (part,) = parts([kept(tmp_path, [128.0, 128.0], [0, 0])])
+    assert document_table(part, {}) is None
+
+
+@pytest.mark.parametrize(("corpus", "found"), [("c" * 64, {0: "Polk", 1: "Taft"}), ("d" * 64, {})])
+def test_names_come_from_prepared_text_of_the_same_corpus_where_there_is_any(tmp_path, monkeypatch, corpus, found):
+    """A folder that is none of ours, or damaged, is passed over."""
+    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path))
+    for name, header in {"a": "{", "b": json.dumps({"kind": "posbench tokens", "format": FORMAT})}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "header.json").write_text(header)
+    prepared = {"kind": "posbench tokens", "format": FORMAT, "corpus": {"fingerprint": corpus}}
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "header.json").write_text(json.dumps(prepared))
+    (tmp_path / "c" / "test.names.json").write_text('["Polk", "Taft"]')
+    assert names(row(corpus_hash="c" * 64)) == found
