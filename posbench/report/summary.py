@@ -72,6 +72,7 @@ def _record(line: Line, flat: Part | None, same: Part | None) -> dict[str, Any]:
     home = line.train_length
     assert home is not None
     record: dict[str, Any] = {"encoding": line.label, "train_length": home, "seeds": line.seeds}
+    record["undertrained"] = line.undertrained
     value = line.perplexity(home)
     record |= {"home": value and value.value, "row": _source(line, home), "longest": None, "tokens_per_second": None}
     for key, part in (("all", flat), ("same", same)):
@@ -118,6 +119,8 @@ def _source(line: Line, length: int) -> str:
 
 def _cell(key: str, record: dict[str, Any]) -> Cell:
     value = record.get(key)
+    if key == "encoding":
+        return cell(value, f"{value} †" if record["undertrained"] else value)
     if key in ("home", "longest"):
         source = record["row"] if key == "home" else record.get("all_row", "")
         return EMPTY if value is None else Cell(value, perplexity_text(value), source=source)
@@ -138,6 +141,8 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
         "undecided: none of these."
         + (" With fewer than three seeds that holds for these checkpoints on other text like this." if few else "")
     ]
+    if any(record["undertrained"] for record in records):
+        notes.append("† undertrained: at L not below the bigram, so that past L it has nothing to lose.")
     if flat:
         notes.append(
             "times that at L: in all windows, where longer ones lower the mean for any model, as fewer targets stand "

@@ -56,3 +56,12 @@ def test_what_has_no_positions_further_on_is_not_measurable(make):
 
 def test_one_length_gives_no_answer(make):
     assert summary_table(texts([make("rope", 128, 40.0)])[0]) is None
+
+
+def test_what_learned_nothing_is_marked_since_it_has_nothing_to_lose(make, reference):
+    rows = [*seeds(make, "none", 1.0), *seeds(make, "rope", 1.1)]
+    rows += [make("alibi", 128, 60.0), make("alibi", 512, 60.0), reference("bigram", 128, 50.0)]
+    text = render(summary_table(texts(rows)[0]))
+    assert "alibi †" in text
+    assert "rope †" not in text
+    assert "† undertrained" in text
