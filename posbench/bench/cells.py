@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posbench import identity, model, optim, system
+from posbench import flex, identity, model, optim, system
 from posbench.config import Config
 from posbench.data.windows import generators
 from posbench.decisions import Decisions, decide
@@ -82,7 +82,7 @@ class Prepared:
     short: Callable[[], object] | None = None
     """The same call with one short window; None in training, whose step has one size."""
     eager: Callable[[], object] | None = None
-    """posbench's training step, not compiled: for whoever looks at its operations."""
+    """posbench's training step, nothing in it compiled: for whoever looks at its operations."""
     kernel: Callable[[], str] = lambda: ""
     """posbench's attention kernel of the last call."""
 
@@ -153,10 +153,12 @@ def _ours_train(cell: Cell, device: torch.device) -> Prepared:
         optimizer.step(0)
         built.constrain()
 
+    def eager() -> None:
+        with flex.without():
+            step(built.loss)
+
     loss_of = compiled(built.loss) if cell.variant.compiled else built.loss
-    return Prepared(
-        partial(step, loss_of), _count(built), eager=partial(step, built.loss), kernel=lambda: decisions.kernel
-    )
+    return Prepared(partial(step, loss_of), _count(built), eager=eager, kernel=lambda: decisions.kernel)
 
 
 def _ours_eval(cell: Cell, device: torch.device) -> Prepared:

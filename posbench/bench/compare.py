@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ class Budget:
     """Of one variant's trial, compilation included."""
     seconds: float
     """Of the rounds: none begins after."""
+    within: float = float("inf")
+    """Of all of it: no round begins after. What is not tried after 0.6 of it, or not built after 0.8, is left out."""
 
 
 @dataclass(frozen=True)
@@ -78,24 +81,33 @@ class Outcome:
 def compare(entries: list[Entry], budget: Budget, say: Say = lambda text: None) -> Outcome:
     """Measure all entries. One that cannot be measured keeps the reason, and the others go on."""
     config = entries[0].cells[0].config
-    device = system.device(config.device)
+    device, begun = system.device(config.device), time.monotonic()
+
+    def left(share: float = 1.0) -> float:
+        return share * budget.within - (time.monotonic() - begun)
+
     for number, entry in enumerate(entries, start=1):
-        if entry.reason is None:
-            try_variants(entry, budget)
+        if entry.reason is None and left(0.6) <= 0:
+            entry.reason = f"not tried: {0.6 * budget.within:g} s were over"
+        elif entry.reason is None:
+            try_variants(entry, replace(budget, trial_seconds=min(budget.trial_seconds, left(0.6))))
         said = entry.reason or f"{entry.cell.variant if entry.cell else ''}, {_mib(entry.trial.extra)} MiB"
         say(f"[{number}/{len(entries)}] {entry.label}, {entry.task} at {entry.length:,}: {said}")
 
     outcome = Outcome(entries)
     turns: dict[Entry | Limit, Turn] = {}
     for entry in entries:
-        if entry.reason is None:
+        if entry.reason is None and left(0.8) <= 0:
+            entry.reason = f"not built: {0.8 * budget.within:g} s were over"
+        elif entry.reason is None:
             _prepare(entry, outcome, turns, device)
     if turns:
         _add_limits(outcome, turns, device)
         each = sum(_seconds(turn.call, device) * turn.calls for turn in turns.values())
         say(f"{len(turns)} cells in {budget.rounds} rounds of about {duration(each)}")
     with progress(budget.rounds, "rounds") as bar:
-        found = interleave(turns, budget.rounds, settle=lambda: settle(device), limit=budget.seconds, tick=bar.update)
+        limit = min(budget.seconds, left())
+        found = interleave(turns, budget.rounds, settle=lambda: settle(device), limit=limit, tick=bar.update)
     for key, seconds in found.items():
         if isinstance(key, Entry):
             outcome.seconds[key] = seconds

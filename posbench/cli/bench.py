@@ -55,6 +55,9 @@ MemoryOption = Annotated[
 ]
 TrialOption = Annotated[float, typer.Option(min=1, metavar="S", help="Time of one trial, with compilation.")]
 SecondsOption = Annotated[float | None, typer.Option(min=0, metavar="S", help="No round begins later than that.")]
+WithinOption = Annotated[
+    float | None, typer.Option(min=1, metavar="S", help="Time of it all: cells for which it is short are left out.")
+]
 OutOption = Annotated[
     Path | None, typer.Option(metavar="PREFIX", help="Also write PREFIX.md, PREFIX.csv and PREFIX.json.")
 ]
@@ -71,6 +74,7 @@ def encodings(
     memory: MemoryOption = None,
     trial_seconds: TrialOption = 300.0,
     seconds: SecondsOption = None,
+    within: WithinOption = None,
     out: OutOption = None,
     config_dir: ConfigDirOption = None,
     format: FormatOption = Format.table,
@@ -88,7 +92,7 @@ def encodings(
         config = configs[entries.BASE]
         work = entries.Work(vocab, _lengths(at, config), eval_tokens)
         outcome = _compared(
-            entries.of_encodings(configs, work), _budget(config, rounds, memory, trial_seconds, seconds)
+            entries.of_encodings(configs, work), _budget(config, rounds, memory, trial_seconds, seconds, within)
         )
         command = _command("encodings", overrides, encodings=names, lengths=_joined(work.lengths), rounds=rounds,
                            vocab=vocab, eval_tokens=eval_tokens, memory=memory, config_dir=config_dir)  # fmt: skip
@@ -115,6 +119,7 @@ def peers(
     memory: MemoryOption = None,
     trial_seconds: TrialOption = 300.0,
     seconds: SecondsOption = None,
+    within: WithinOption = None,
     out: OutOption = None,
     config_dir: ConfigDirOption = None,
     format: FormatOption = Format.table,
@@ -141,7 +146,7 @@ def peers(
         work = entries.Work(vocab, _lengths(at, config), eval_tokens)
         outcome = _compared(
             entries.of_peers(configs, chosen, work, compile and system.has_compiler()),
-            _budget(config, rounds, memory, trial_seconds, seconds),
+            _budget(config, rounds, memory, trial_seconds, seconds, within),
         )
         command = _command("peers", overrides, peers=names, encodings=of, lengths=_joined(work.lengths), rounds=rounds,
                            vocab=vocab, eval_tokens=eval_tokens, no_compile=not compile, memory=memory,
@@ -232,13 +237,21 @@ def _numbers(name: str, text: str) -> list[float]:
     return found
 
 
-def _budget(config: Config, rounds: int, memory: float | None, trial_seconds: float, seconds: float | None) -> Budget:
+def _budget(
+    config: Config,
+    rounds: int,
+    memory: float | None,
+    trial_seconds: float,
+    seconds: float | None,
+    within: float | None,
+) -> Budget:
     from posbench import system
     from posbench.bench.compare import Budget
     from posbench.bench.machine import free_memory
 
     limit = int(memory * 2**30) if memory else free_memory(system.device(config.device)) * 3 // 4
-    return Budget(rounds, limit, trial_seconds, float("inf") if seconds is None else seconds)
+    times = (float("inf") if limited is None else limited for limited in (seconds, within))
+    return Budget(rounds, limit, trial_seconds, *times)
 
 
 def _compared(entries: list[Entry], budget: Budget) -> Outcome:

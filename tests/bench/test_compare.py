@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import works
@@ -203,3 +205,10 @@ def test_peers_are_not_timed_with_muon():
 
 def test_a_turn_is_so_many_calls_as_fill_its_time():
     assert [compare._calls(seconds) for seconds in (1.0, 0.2, 0.05, 0.001)] == [1, 1, 4, 200]
+
+
+def test_what_there_is_no_time_for_is_marked():
+    """Trials end after 0.6 of the time of it all; the table stands, and says why it is empty."""
+    found = entries.of_encodings(configs("none"), Work(works.VOCAB, [16]))
+    outcome = compare.compare(found, replace(BUDGET, within=0))
+    assert [(one["status"], one["reason"]) for one in records(outcome)] == [("n/a", "not tried: 0 s were over")] * 2
