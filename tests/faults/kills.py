@@ -22,12 +22,15 @@ from typing import Any
 
 from judge import Finished, Verdict, content, finished, judge
 from sweeps import Place, done, kill, start
-from writes import KINDS, PLACES, Trap
+from writes import HALF, KINDS, OPENED, WHOLE, Trap
 
 from posbench.study import Plan
 
 INSIDE = {1: (0, 2), 2: (1, 3)}
 """Of five rounds, those whose first kill is inside a write, and those whose second is."""
+
+CELLS = [(kind, place) for place in (HALF, OPENED, WHOLE) for kind in KINDS]
+"""What is killed inside a write, by turns."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +78,17 @@ def undisturbed(plan: Plan, place: Place) -> Undisturbed:
     return Undisturbed(plan, found, dict(writes), seconds)
 
 
-def kill_inside(whole: Undisturbed, place: Place, draw: random.Random, plain: bool) -> str | None:
+def kill_inside(whole: Undisturbed, place: Place, turn: int, draw: random.Random, plain: bool) -> str | None:
     """Kill a process within a write; where, or None when there was no such write any more."""
     published = place.ledger.kinds()
-    left = {kind: whole.writes.get(kind, 0) - published[kind] for kind in KINDS}
-    kind = draw.choice([kind for kind in KINDS if left[kind] > 0] or ["status"])
-    trap = Trap(kind, draw.randint(1, max(1, left[kind])), draw.choice(PLACES), kill)
-    sweep = start(whole.plan, place, trap, plain)
+    left = {kind: whole.writes[kind] - published[kind] for kind in KINDS}
+    cells = [*CELLS[turn % len(CELLS) :], *CELLS]
+    kind, at = next(((kind, at) for kind, at in cells if left[kind] > 0), ("status", HALF))
+    sweep = start(whole.plan, place, Trap(kind, draw.randint(1, max(1, left[kind])), at, kill), plain)
     return sweep.where.get() if sweep.end() == -signal.SIGKILL else None
 
 
-def kill_in_time(whole: Undisturbed, place: Place, draw: random.Random, plain: bool) -> str | None:
+def kill_in_time(whole: Undisturbed, place: Place, turn: int, draw: random.Random, plain: bool) -> str | None:
     """Kill a process from outside at any time after the first step; where, or None when it had ended before."""
     rows = place.ledger.kinds()["row"]
     sweep = start(whole.plan, place, plain=plain)
@@ -102,7 +105,7 @@ def one_round(number: int, whole: Undisturbed, place: Place, plain: bool, seed: 
     killed: list[tuple[int, str, Finished]] = []
     for nth, fives in INSIDE.items():
         how = kill_inside if plain or number % 5 in fives else kill_in_time
-        where = how(whole, place, draw, plain)
+        where = how(whole, place, 2 * number + nth, draw, plain)
         if where is not None:
             killed.append((nth, where, finished(place)))
     status = done(whole.plan, place, plain=plain)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -92,9 +93,8 @@ def table(kills: list[Kill]) -> list[str]:
     lines = [f"| {' | '.join(words)} |", f"|{' --- |' * len(words)}"]
     known = [f"{kind}, {place}" for kind in KINDS for place in (*PLACES, "in the write")]
     places = sorted({kill.where for kill in kills}, key=lambda one: (known.index(one) if one in known else 99, one))
-    return (
-        lines + [row(place, [kill for kill in kills if kill.where == place]) for place in places] + [row("all", kills)]
-    )
+    lines += [row(place, [kill for kill in kills if kill.where == place]) for place in places]
+    return [*lines, row("all", kills)]
 
 
 def row(name: str, kills: list[Kill]) -> str:
@@ -102,13 +102,13 @@ def row(name: str, kills: list[Kill]) -> str:
     cells = [
         *(sum(kill.nth == nth for kill in kills) for nth in (1, 2)),
         *(sum(kill.runs for kill in kills), sum(kill.rows for kill in kills)),
-        *(len(set(named(kills, what))) for what in ("lost", "twice")),
+        *(len(set(distinct(kills, what))) for what in ("lost", "twice")),
         f"{equal} of {len(kills)}",
     ]
     return f"| {name} | {' | '.join(map(str, cells))} |"
 
 
-def named(kills: Iterable[Kill], what: str) -> list[tuple[int, str]]:
+def distinct(kills: Iterable[Kill], what: str) -> list[tuple[int, str]]:
     """The runs and rows of a kind of verdict, each with its round: two kills of one round have one verdict."""
     return [(kill.round, name) for kill in kills for name in getattr(kill.verdict, what)]
 
@@ -120,7 +120,8 @@ def verdict(kills: list[Kill]) -> list[str]:
     for kill in list(bad.values())[:5]:
         said = [line for line in kill.verdict.said.splitlines() if line.startswith("error: ")][:1]
         lost, twice = len(kill.verdict.lost), len(kill.verdict.twice)
-        lines.append(f"- {kill.where}: {lost} runs and rows lost, {twice} done twice. {''.join(said)}")
+        because = re.sub(r"/\S*/(runs|data)/", "", "".join(said))  # no path of this machine
+        lines.append(f"- {kill.where}: {lost} runs and rows lost, {twice} done twice. {because}".rstrip())
     return lines
 
 
@@ -133,9 +134,7 @@ class Outcomes:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            text = " ".join((item.function.__doc__ or item.name).split())  # type: ignore[attr-defined]
-            case = item.name.partition("[")[2].rstrip("]")
-            self.said[item.nodeid] = f"{text.rstrip('.')} ({case})" if case else text.rstrip(".")
+            self.said[item.nodeid] = " ".join((item.function.__doc__ or item.name).split())  # type: ignore[attr-defined]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.passed[report.nodeid] = self.passed.get(report.nodeid, True) and report.passed
@@ -145,11 +144,16 @@ class Outcomes:
         return bool(self.said) and all(self.passed.get(test, False) for test in self.said)
 
     def table(self) -> list[str]:
-        lines = ["| what happens | outcome |", "| --- | --- |"]
-        return lines + [
-            f"| {text} | {'as if nothing had been' if self.passed.get(test) else 'FAILED'} |"
-            for test, text in self.said.items()
-        ]
+        """A test a line, with its cases."""
+        lines = ["| what happens | cases | ends as it must |", "| --- | --- | --- |"]
+        for text in dict.fromkeys(self.said.values()):
+            tests = [test for test, its in self.said.items() if its == text]
+            cases = [test.partition("[")[2].rstrip("]") for test in tests]
+            named = "; ".join(cases) if len(cases) < 8 else str(len(cases))
+            lines.append(
+                f"| {text} | {named} | {sum(self.passed.get(test, False) for test in tests)} of {len(tests)} |"
+            )
+        return lines
 
 
 if __name__ == "__main__":

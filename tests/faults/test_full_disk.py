@@ -59,6 +59,7 @@ def disk(tmp_path: Path):
 @pytest.mark.parametrize(
     ("kind", "number", "room"),
     [("checkpoint", 4, 20_000), ("weights", 1, 10_000), ("row", 6, 0), ("losses", 6, 0), ("token file", 1, 0)],
+    ids=["checkpoint", "weights", "row", "losses", "token file"],
 )
 def test_a_disk_that_is_full_in_the_middle_of_a_file_costs_nothing(
     small: Undisturbed, tmp_path: Path, disk: Disk, kind: str, number: int, room: int

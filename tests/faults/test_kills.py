@@ -23,7 +23,9 @@ def test_a_study_that_is_killed_twice_ends_as_if_nothing_had_been(small: Undistu
 
 @pytest.mark.parametrize("plain", [False, True], ids=["renamed", "written in place"])
 @pytest.mark.parametrize(
-    ("kind", "number", "at"), [("checkpoint", 5, HALF), ("status", 6, OPENED), ("token file", 1, HALF)]
+    ("kind", "number", "at"),
+    [("checkpoint", 5, HALF), ("status", 6, OPENED), ("token file", 1, HALF)],
+    ids=["checkpoint", "status", "token file"],
 )
 def test_only_a_version_that_writes_in_place_is_found_to_lose_something(
     small: Undisturbed, place: Place, kind: str, number: int, at: str, plain: bool
