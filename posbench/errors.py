@@ -98,7 +98,7 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> UserError | None
     if not isinstance(error, HydraException):
         return None
     text = str(error)
-    if text.startswith("Ambiguous value for argument"):
+    if text.startswith(("Ambiguous value for argument", "Sweep parameters '")):
         return _several(text.split("'")[1])
     if text.startswith("Could not append to config."):
         return UserError(text.splitlines()[0].split(". ")[1], "Leave out the '+' to change it.")
@@ -109,10 +109,10 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> UserError | None
         # "In 'model/mine': ConfigKeyError raised while composing config:": the fault is in a file, not in a word.
         where = text.split(":")[0] + ": " if text.startswith("In '") else ""
         return UserError(where + explained.message, explained.hint)
-    if text.startswith("Could not override '"):
+    if missing := re.match(r"Could not (?:override|delete) '([^'=]*)'", text):
         from posbench.config import Config
 
-        return no_setting(text.split("'")[1], asdict(Config()))
+        return no_setting(missing[1], asdict(Config()))
     return UserError(text.splitlines()[0])
 
 
@@ -121,7 +121,7 @@ def _unreadable(word: str) -> UserError:
     from posbench.search_path import choices
 
     key, equals, value = word.partition("=")
-    if not equals or not re.fullmatch(r"[+~]{0,2}[\w./@:-]+", key):
+    if not equals or not re.fullmatch(r"[+~]{0,2}[\w./@:-]+", key, re.ASCII):
         meant = next(
             (f"{group}={word}" for group in ("encoding", "model", "data", "optim") if word in choices(group)), None
         )
@@ -148,7 +148,7 @@ def _several(word: str) -> UserError:
     """A comma list where one job was asked for."""
     word = word.lstrip("+")  # with which a command may have passed it on
     key, _, values = word.partition("=")
-    as_list = f"; for one setting that is a list write '{key}=[{values}]'" if "." in key else ""
+    as_list = f"; for one setting that is a list write '{key}=[{values}]'" if "." in key and "(" not in values else ""
     return UserError(f"{word} gives several values.", f"posbench train -m runs one job for each{as_list}.")
 
 

@@ -40,7 +40,7 @@ from posbench.cli import (
     study,
     train,
 )
-from posbench.cli.options import say
+from posbench.cli.options import legible, say
 from posbench.errors import UserError, refused
 
 INTERRUPTED = 130
@@ -113,7 +113,7 @@ def run(words: Sequence[str]) -> int:
             bridge.tell(error, bridge.debugging())
             return 2
         except typer.TyperException as error:
-            say(f"error: {error.format_message().replace('Value error, ', '')}")
+            say(f"error: {legible(error.format_message().replace('Value error, ', ''))}")
             say(_setting(error) or f"{_command(error)} --help lists what there is.")
             return error.exit_code
         except typer.Abort:

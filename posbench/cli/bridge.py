@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posbench.cli.options import say, settings
+from posbench.cli.options import legible, say, settings
 from posbench.errors import UserError, refused
 from posbench.search_path import config_dir, extra_dir
 
@@ -222,7 +222,8 @@ def tell(error: Exception, debugging: bool) -> None:
     for a fault of ours and when debugging."""
     error = refused(error) or error
     if isinstance(error, UserError) and not debugging:
-        say(f"error: {error}")
+        said = [error.message] if error.hint is None else [error.message, error.hint]
+        say("error: " + "\n".join(map(legible, said)))
     else:
         traceback.print_exception(error)
 

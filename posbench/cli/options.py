@@ -89,6 +89,15 @@ def settings(words: Sequence[str] | None) -> list[str]:
     return [word.rstrip("\r\n") for word in words or []]
 
 
+def legible(text: str) -> str:
+    r"""One line of it: a word of the command line may hold line ends, and what a terminal would obey.
+
+    >>> print(legible("rope\x1b[2J\n"))
+    rope\x1b[2J\n
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def say(text: str) -> None:
     """One line to the reader on stderr, so that stdout holds results alone."""
     print(text, file=sys.stderr, flush=True)

@@ -83,7 +83,7 @@ def _rows_at(word: str) -> Any:
 
     from posbench import run
 
-    return Path(word) if Path(word).exists() else run.find(word).path
+    return Path(word) if word and Path(word).exists() else run.find(word).path
 
 
 def runs(format: FormatOption = Format.table) -> None:

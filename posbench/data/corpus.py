@@ -222,8 +222,8 @@ def open_corpus(data: Mapping[str, Any]) -> Corpus:
 
 def with_fingerprint(data: Mapping[str, Any]) -> dict[str, Any]:
     """A config's `data`, and the `fingerprint` of the user's own text, by which a run is named and known again when
-    the text is elsewhere or gone. As it was where settings pin the text or no text is given yet."""
-    if "fingerprint" not in data and any(data.get(place) for place in kind_of(data).places):
+    the text is elsewhere or gone. As it was where settings pin the text. `UserError` where no text is given."""
+    if "fingerprint" not in data and kind_of(data).places:
         corpus = open_corpus(data)
         if corpus.is_own:
             return {**data, "fingerprint": corpus.fingerprint}

@@ -259,13 +259,6 @@ def find_tokenizer(tokenizer: Mapping[str, Any], corpus: Corpus, root: Path | No
         return Tokenizer("bytes", {"kind": "bytes"})
     if settings["kind"] == "file":
         return _from_file(settings["path"], settings["end"], tokenizer.get("fingerprint"))
-    size = settings["vocab_size"]
-    if not isinstance(size, int) or size < 257:
-        raise UserError(
-            f"tokenizer.vocab_size={size} is not a whole number of at least 257.", "256 bytes and the end token."
-        )
-    if size > LARGEST:
-        raise UserError(f"tokenizer.vocab_size={size} must be {LARGEST:,} or less.")
     path = _kept(corpus, settings, root)
     try:
         return Tokenizer.load(path) if path.exists() else None
@@ -288,7 +281,18 @@ def _settings(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"tokenizer.{key} takes one value, not {value}.")
         if value is not None:
             given[key] = str(value)  # a name that the command line took for a number
-    return {"kind": kind, **KINDS[kind], **given}
+    settings = {"kind": kind, **KINDS[kind], **given}
+    if kind == "file" and settings["path"] is None:
+        raise UserError("tokenizer=file needs tokenizer.path=FILE, a tokenizer.json.")
+    if kind == "bpe":
+        size = settings["vocab_size"]
+        if not isinstance(size, int) or size < 257:
+            raise UserError(
+                f"tokenizer.vocab_size={size} is not a whole number of at least 257.", "256 bytes and the end token."
+            )
+        if size > LARGEST:
+            raise UserError(f"tokenizer.vocab_size={size} must be {LARGEST:,} or less.")
+    return settings
 
 
 def _kept(corpus: Corpus, settings: Mapping[str, Any], root: Path | None) -> Path:
@@ -344,10 +348,8 @@ def _content(file: Path) -> bytes:
     raise UserError(f"There is no file {file}.", near and f"Did you mean {file.parent / near}?")
 
 
-def _from_file(path: str | None, end: str | None, known: str | None) -> Tokenizer:
+def _from_file(path: str, end: str | None, known: str | None) -> Tokenizer:
     """The tokenizer of a file, which must still have the fingerprint that is `known`."""
-    if path is None:
-        raise UserError("tokenizer=file needs tokenizer.path=FILE, a tokenizer.json.")
     file = Path(path).expanduser()
     content = _content(file)
     if known not in (None, hashlib.sha256(content).hexdigest()):
