@@ -82,6 +82,16 @@ def corpus(word: str, split: str) -> dict[str, Any]:
     raise unknown("corpus", word, choices("data"))
 
 
+def launcher(words: Sequence[str]) -> Any:
+    """What starts the jobs of a sweep under words as "hydra/launcher=slurm", None where it is not one of posbench's
+    own; `UserError` for bad ones."""
+    from hydra.utils import instantiate
+
+    with _composed(words) as cfg:
+        found = cfg.hydra.launcher
+        return instantiate(found) if found._target_.startswith("hydra_plugins.posbench_launcher.") else None
+
+
 @contextmanager
 def _composed(overrides: Sequence[str]) -> Iterator[Any]:
     """What Hydra composes, its own settings under `hydra`; its errors as `UserError`."""

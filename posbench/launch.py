@@ -1,14 +1,14 @@
-"""Several jobs: one after another in this process, or N at a time, each in a process of its own.
+"""Several jobs: one after another in this process, N at a time, each in a process of its own, or on a cluster.
 
     1. next    the first job that waits; one whose run another process is working on is left for later
-    2. do      posbench/job.py
+    2. do      posbench/job.py (on other machines: posbench/cluster)
     3. note    what came of it: done, failed (left behind, tried again, or the end, as `on_error` says), left
     4. again   when nothing else is to do: the jobs that were left, once their runs are free
 
 A job of N at a time has a GPU for itself where there are any, and 1/N of the cores, however many others are at work
 just then: so its bits do not depend on them. The number of threads is a decision of its run, kept when it is resumed.
 
-On SIGINT and SIGTERM no further job begins; those at work write a checkpoint and end. A second signal ends them.
+On SIGINT and SIGTERM no further job begins; those at work write a checkpoint and end. A second Ctrl-C ends them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from posbench.errors import UserError, unknown
 from posbench.stop import Stop
 
 if TYPE_CHECKING:
+    from posbench.cluster import Engine
     from posbench.job import Job, OnRow, Result, Say
 
 MOST_WORKERS = 1024
@@ -48,6 +49,8 @@ class Settings:
     """Jobs at a time, each in a process of its own; 0: one after another, in this one."""
     on_error: str = "continue"
     """continue | stop (begin no further job) | retry=N (try a failed one N times more, behind all others)"""
+    engine: Engine | None = None
+    """What carries them out on machines of its own (posbench/cluster); None: this machine."""
 
     @property
     def retries(self) -> int:
@@ -164,7 +167,12 @@ def run(
     """
     work = Work(jobs, how, say, report)
     try:
-        (_in_processes if how.workers else _here)(work, say, on_row, pause)
+        if how.engine is not None:
+            from posbench import cluster
+
+            cluster.run(work, how.engine, say, on_row, pause)
+        else:
+            (_in_processes if how.workers else _here)(work, say, on_row, pause)
     except (KeyboardInterrupt, SystemExit):
         for line in summary([(job.label, result) for job, result in zip(work.jobs, work.results, strict=True)]):
             say(line)
@@ -206,7 +214,7 @@ def _in_processes(work: Work, say: Say, on_row: OnRow, pause: Callable[[float], 
 
     gpus = Gpus(devices())
     threads = max(1, system.DEFAULT_THREADS // work.how.workers)
-    work.jobs = [_with_threads(one, threads) for one in work.jobs]
+    work.jobs = [with_threads(one, threads) for one in work.jobs]
     running: list[Worker] = []
     told = False
     with Stop() as stop, selectors.DefaultSelector() as selector:
@@ -246,7 +254,7 @@ def _in_processes(work: Work, say: Say, on_row: OnRow, pause: Callable[[float], 
     stop.leave()
 
 
-def _with_threads(job: Job, threads: int) -> Job:
+def with_threads(job: Job, threads: int) -> Job:
     """The job with its number of threads decided, unless it was asked for."""
     train = job.config.train
     return replace(job, config=replace(job.config, train=replace(train, threads=train.threads or threads)))

@@ -9,7 +9,11 @@ from typing import Any
 
 
 class Stop:
-    """SIGINT and SIGTERM noted instead of obeyed, until the step is over. A second one acts at once."""
+    """SIGINT and SIGTERM noted instead of obeyed, until the step is over.
+
+    A Ctrl-C after that acts at once. A SIGTERM does not: Slurm sends each twice, by srun and by the node, and the
+    second must not end the step that the first waits for. (Whoever cannot wait sends SIGKILL.)
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -22,8 +26,9 @@ class Stop:
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
-        self.__exit__()
+        self.signal = self.signal or number
+        if signal.SIGINT in self.before:
+            signal.signal(signal.SIGINT, self.before.pop(signal.SIGINT))
 
     def __exit__(self, *_: object) -> None:
         while self.before:

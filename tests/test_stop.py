@@ -1,4 +1,4 @@
-"""A wish to stop waits for the end of a step; a second one does not wait."""
+"""A wish to stop waits for the end of a step; a second Ctrl-C does not wait."""
 
 from __future__ import annotations
 
@@ -29,11 +29,22 @@ def interruptible():
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_second_one_acts_at_once():
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_ctrl_c_behind_it_acts_at_once(first: signal.Signals):
     with Stop():
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(first)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_a_sigterm_that_comes_twice_is_one():
+    """As Slurm's do, at any distance: the checkpoint that the first asks for is written all the same."""
+    with Stop() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit) as left:
+            stop.leave()
+    assert left.value.code == 128 + signal.SIGTERM
 
 
 def test_the_handlers_of_before_come_back():

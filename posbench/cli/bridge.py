@@ -3,7 +3,7 @@
 1. In a sweep every job is composed and checked before the first one starts.
 2. `hydra.main` runs with an argv made here, so that its launchers, sweepers, --cfg and --info all work.
 3. One job: the task turns what Hydra composed into a `Config` and hands it to the command's work.
-   A sweep: our launcher (hydra_plugins/posbench_launcher.py) hands over all of its jobs at once, for posbench/launch.py
+   A sweep: our launchers (hydra_plugins/posbench_launcher.py) hand over all of its jobs at once, for posbench/launch.py
    to do. Another launcher calls the task for each, maybe in a process or on a machine of its own.
 """
 
@@ -24,6 +24,7 @@ from posbench.errors import UserError, refused
 from posbench.search_path import config_dir, extra_dir
 
 if TYPE_CHECKING:
+    from posbench.cluster import Engine
     from posbench.config import Config
     from posbench.job import Job, Result
     from posbench.launch import Settings
@@ -51,10 +52,12 @@ def launch(
     """
     import tempfile  # here, since `posbench --help` can do without it
 
+    from posbench.cluster import needs
     from posbench.launch import settings as jobs
 
     words = settings(words)
     how, rest = jobs(words)
+    needs(rest)
     for word in words:
         if sweep is None and word not in rest:
             raise UserError(f"{word} has no effect here.", "It belongs to several jobs: add -m.")
@@ -172,11 +175,17 @@ class _Task:
         if result is not None and result.state != "done" and os.getpid() != self.process:
             raise UserError(result.message)  # Hydra carries it to the main process
 
-    def launch(self, jobs: Sequence[Sequence[str]], compose: Callable[[int], Any]) -> list[Result | None]:
-        """The jobs of a sweep, each in its words; the result of each, None for one that was not begun.
+    def launch(
+        self, jobs: Sequence[Sequence[str]], compose: Callable[[int], Any], engine: Engine | None
+    ) -> list[Result | None]:
+        """The jobs of a sweep, each in its words, on an engine or here; the result of each, None for one that was not
+        begun.
 
         `compose` has Hydra compose one of them, by its number here: for a sweeper that makes jobs of its own.
         """
+        from posbench.cluster import settings
+
+        self.how = settings(self.how, engine)
         found = []
         for number, words in enumerate(jobs):
             if (config := self.checked.get(_settings(words))) is not None:

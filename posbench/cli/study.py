@@ -114,10 +114,12 @@ def _again(name: str, budget: str, words: list[str] | None, folder: str | None) 
 
 
 def _run(name: str, budget: str, words: list[str] | None, folder: str | None, form: Format) -> None:
-    from posbench import launch, study
+    from posbench import cluster, launch, study
     from posbench.progress import duration
 
     how, rest = launch.settings(settings(words))
+    engine, rest = cluster.chosen(rest)
+    how = cluster.settings(how, engine)
     plan = study.plan(study.load(name), budget, rest, folder)
     outcome = study.run(plan, say, say_row, how)
     if outcome.rows:

@@ -97,10 +97,12 @@ def _launch(
         _show_plan(train.plan(config), form)
 
     def plan_all(jobs: list[Job], how: Settings) -> list[Result | None]:
+        from dataclasses import replace
+
         from posbench.job import Result
         from posbench.launch import Settings
 
-        if how != Settings():
+        if replace(how, engine=None) != Settings():
             raise UserError("workers= and on_error= have no effect on --dry-run.", "Leave them out.")
         results: list[Result | None] = []
         for number, job in enumerate(jobs, start=1):

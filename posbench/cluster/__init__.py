@@ -1,0 +1,195 @@
+"""Jobs on an engine that has a queue and machines of its own: Slurm (slurm.py), Ray (ray.py).
+
+    1. submit   what waits, in one piece
+    2. there    `carry_out` in a process of the engine: posbench/job.py, as everywhere
+    3. look     which of them have ended, with a result or without one; a line now and then says how many
+    4. note     posbench/launch.py: what failed is tried again or is the end, as `on_error` says
+
+A job knows nothing of the others, and its run's folder says how far it is, so the engine's queue goes on when this
+process dies, and the same command finds what it did. On SIGINT and SIGTERM what waits is taken out of the queue, and
+what runs writes a checkpoint and ends.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from posbench import lock
+from posbench.errors import UserError, unknown
+from posbench.extras import require
+from posbench.launch import SAY_SECONDS, Settings, Work, with_threads
+from posbench.stop import Stop
+
+if TYPE_CHECKING:
+    from posbench.job import Job, OnRow, Result, Say
+
+POLL_SECONDS = 1.0
+"""Between two looks at whether a job has ended."""
+
+NEEDS = {"slurm": "hydra_plugins.hydra_submitit_launcher", "ray": "ray"}
+"""What hydra/launcher=NAME needs; its extra has the same name."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The end of a job that has left no result."""
+
+    message: str
+    said: list[str] = field(default_factory=list)
+    """The last lines it wrote."""
+
+
+class Task(ABC):
+    """A job that was submitted."""
+
+    place: str
+    """Where it is, for a reader: "Slurm job 14_2, its log: ..." """
+
+    @abstractmethod
+    def end(self) -> Result | Lost | None:
+        """How it ended; None: not yet."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Take it out of the queue, or have it write a checkpoint and end."""
+
+
+class Engine(ABC):
+    """Something that carries jobs out elsewhere, several at a time."""
+
+    name: str
+    """As in hydra/launcher=NAME."""
+    at_a_time: str
+    """The setting that says how many jobs it does at a time, for a reader."""
+    threads: int | None
+    """Threads of a job; None: those of the machine it comes to."""
+
+    @abstractmethod
+    def submit(self, jobs: Sequence[Job]) -> Sequence[Task]:
+        """Put them into its queue, in this order."""
+
+    def look(self) -> None:  # noqa: B027 (not every engine has to)
+        """Take in how all is that was submitted, before each is asked."""
+
+
+def chosen(words: Sequence[str]) -> tuple[Engine | None, list[str]]:
+    """The engine that hydra/launcher=... and hydra.launcher.... on a command line name, and its other words.
+
+    Raises `UserError` for a launcher that has none, or that is not installed.
+    """
+    from posbench.compose import launcher
+
+    own = [word for word in words if word.lstrip("+").startswith(("hydra/launcher=", "hydra.launcher."))]
+    if not own:
+        return None, list(words)
+    needs(own)
+    found = launcher(own)
+    if found is None:
+        name = next(word.partition("=")[2] for word in own if word.startswith("hydra/launcher="))
+        raise unknown("hydra/launcher", name, ("local", *NEEDS))
+    engine: Engine | None = found.engine
+    return engine, [word for word in words if word not in own]
+
+
+def needs(words: Sequence[str]) -> None:
+    """Raise `UserError` for a hydra/launcher= among `words` whose package is not installed."""
+    for word in words:
+        key, _, name = word.partition("=")
+        if key == "hydra/launcher" and name in NEEDS:
+            require(word, NEEDS[name], name)
+
+
+def settings(how: Settings, engine: Engine | None) -> Settings:
+    """`how`, on an engine. Raises `UserError` for what has no meaning there."""
+    if engine is not None and how.workers:
+        hint = f"Leave it out, or write {engine.at_a_time}={how.workers}."
+        raise UserError(f"workers={how.workers} has no effect with hydra/launcher={engine.name}.", hint)
+    return replace(how, engine=engine)
+
+
+def run(work: Work, engine: Engine, say: Say, on_row: OnRow, pause: Callable[[float], None]) -> None:
+    """Do the jobs of `work` on an engine; `launch.run` calls it. `pause` waits so many seconds."""
+    from posbench import job
+
+    if engine.threads is not None:
+        work.jobs = [with_threads(one, engine.threads) for one in work.jobs]
+    tasks: dict[int, Task] = {}
+    told = set[int]()
+    silent = 0.0
+    with Stop() as stop:
+        while tasks or (work.open and not stop.asked):
+            fresh: list[int] = []
+            while not stop.asked and (index := work.next()) is not None:
+                if job.finished(work.jobs[index]):  # which is known without waiting in a queue
+                    work.begin(index)
+                    work.note(index, job.attempt(work.jobs[index], say, on_row))
+                else:
+                    fresh.append(index)
+            if fresh:
+                for index, task in zip(fresh, engine.submit([work.jobs[index] for index in fresh]), strict=True):
+                    tasks[index] = task
+                    say(f"{work.number(index)} {work.jobs[index].label}: {task.place}")
+            if not tasks:
+                if work.open and not stop.asked:
+                    work.wait(pause)
+                continue
+            pause(POLL_SECONDS)
+            engine.look()
+            for index, task in list(tasks.items()):
+                if (end := task.end()) is None:
+                    continue
+                del tasks[index]
+                if not isinstance(end, Lost):
+                    work.note(index, end)
+                elif index not in told:  # nothing else can be expected of one that was told to stop
+                    work.note(index, job.crashed(work.jobs[index], end.message, end.said))
+            if stop.asked or work.stopped:
+                for index in tasks.keys() - told:
+                    # After a failure those at work may end; one that has only just begun loses nothing.
+                    if stop.asked or lock.owner(work.jobs[index].run.path) is None:
+                        told.add(index)
+                        tasks[index].stop()
+            silent += POLL_SECONDS
+            if silent >= SAY_SECONDS and tasks:
+                silent = 0.0
+                say(_count(work, tasks))
+    stop.leave()
+
+
+def _count(work: Work, tasks: dict[int, Task]) -> str:
+    """A sign of life."""
+    ended = sum(result is not None for result in work.results)
+    at_work = sum(lock.owner(work.jobs[index].run.path) is not None for index in tasks)
+    return f"{ended} of {len(work.jobs)} jobs have ended, {at_work} at work, {len(tasks) - at_work} waiting"
+
+
+# In a process of the engine ---------------------------------------------------------------------------------------
+
+
+def carry_out(text: str) -> str:
+    """A job, as `Job.to_json` has it, done in this process; its result, as `Result.to_json` has it.
+
+    What it says goes to stderr. On SIGTERM it writes a checkpoint and ends.
+    """
+    from posbench import records
+    from posbench.job import Job, attempt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _leave)
+    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
+    return attempt(Job.from_json(text), _say, lambda row: _say(records.sentence(row))).to_json()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _leave(*_: object) -> None:
+    sys.exit(128 + signal.SIGTERM)

@@ -1,0 +1,69 @@
+"""Jobs as tasks of Ray: on this machine, or on a cluster of Ray's that sees the same folder of runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from posbench.cluster import Engine, Lost, Task, carry_out
+from posbench.errors import UserError, reason
+
+if TYPE_CHECKING:
+    from posbench.job import Job, Result
+
+
+class Ray(Engine):
+    """Ray, with the settings of configs/hydra/launcher/ray.yaml."""
+
+    name, at_a_time = "ray", "hydra.launcher.init.num_cpus"
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.init, self.remote = settings["init"], settings["remote"]
+        cpus = self.remote.get("num_cpus")
+        self.threads = max(1, int(cpus)) if cpus is not None else None
+
+    def submit(self, jobs: Sequence[Job]) -> list[RayTask]:
+        import ray
+
+        if not ray.is_initialized():
+            try:
+                ray.init(**self.init)
+            except Exception as error:  # of any kind, and none of them is ours
+                raise UserError(
+                    f"Ray does not start: {reason(error)}.", "hydra.launcher.init.* is what it is given."
+                ) from error
+        attempt = ray.remote(**self.remote)(_attempt)
+        return [RayTask(attempt.remote(job.to_json(), self.threads)) for job in jobs]
+
+
+class RayTask(Task):
+    """One task."""
+
+    def __init__(self, reference: Any) -> None:
+        self.reference = reference
+        self.place = f"Ray task {reference.hex()[:16]}"
+
+    def end(self) -> Result | Lost | None:
+        import ray
+
+        from posbench.job import Result
+
+        ended, _ = ray.wait([self.reference], timeout=0)
+        if not ended:
+            return None
+        try:
+            return Result.from_json(ray.get(self.reference))
+        except Exception as error:  # a worker that was killed or cancelled, a machine that is gone
+            return Lost(f"{self.place} ended without a result: {type(error).__name__}, {reason(error)}")
+
+    def stop(self) -> None:
+        import ray
+
+        ray.cancel(self.reference)
+
+
+def _attempt(text: str, threads: int | None) -> str:
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
+    return carry_out(text)
