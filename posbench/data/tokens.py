@@ -94,6 +94,8 @@ class Prepared:
                 read = np.load(file, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError, EOFError) as error:
                 raise _unread(file, "it is missing or cut short", error) from error
+            if not isinstance(read, np.ndarray):  # numpy opens any zip
+                raise damaged(file, "it is no array")
             if (read.dtype, read.shape) != want:
                 raise damaged(file, f"it holds {read.shape} of {read.dtype}, not {want[1]} of {want[0]}")
             if hashlib.sha256(read.data).hexdigest() != facts["sha256"][column]:
