@@ -82,7 +82,7 @@ def look(run: Run, requests: Sequence[Request] | None = None) -> dict[str, Any]:
     owner = lock.owner(run.path)
     found |= {key: status[key] for key in ("step", "steps", "loss", "reason") if key in status and run.started}
     state = status["state"]
-    if run.started and run.record["format"] != FORMAT:
+    if state != "new" and run.started and run.record["format"] != FORMAT:
         state = "older format"
     elif state == "running":
         found |= _live(run, found)

@@ -22,11 +22,11 @@ COMMANDS = {
     "bench": ["--help/-h"],
     "bench encodings": [
         "OVERRIDES...", "--config-dir", "--encodings", "--eval-tokens", "--format/-f", "--help/-h", "--lengths",
-        "--memory", "--out", "--rounds", "--seconds", "--trial-seconds", "--vocab",
+        "--memory", "--out", "--rounds", "--seconds", "--trial-seconds", "--vocab", "--within",
     ],
     "bench peers": [
         "OVERRIDES...", "--compile", "--config-dir", "--encodings", "--eval-tokens", "--format/-f", "--help/-h",
-        "--lengths", "--memory", "--out", "--peers", "--rounds", "--seconds", "--trial-seconds", "--vocab",
+        "--lengths", "--memory", "--out", "--peers", "--rounds", "--seconds", "--trial-seconds", "--vocab", "--within",
     ],
     "bench time-to-loss": [
         "OVERRIDES...", "--config-dir", "--format/-f", "--help/-h", "--out", "--rates", "--seeds", "--shares",
