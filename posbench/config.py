@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from posbench import trackers
 from posbench.errors import UserError, unknown
 from posbench.search_path import choices
 
@@ -120,13 +121,15 @@ class Config:
     init_from: Any = None
     """The run whose weights this one starts from: its name, hash, the beginning of one, or path. Once settled by
     posbench/initial.py: what has to be known of that run."""
+    tracker: dict[str, Any] = field(default_factory=dict)
+    """Where else the numbers of a training go (posbench/trackers.py). Not part of the run's name."""
     seed: int = 1
     study: str | None = None
     device: str = "auto"
     """auto | cpu | cuda | cuda:N | mps"""
 
 
-GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval", "extension")
+GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval", "extension", "tracker")
 
 
 _AT_LEAST = {
@@ -212,6 +215,7 @@ def check(config: Config) -> None:
     if "class" in config.extension and config.init_from is None:
         raise UserError(f"extension={config.extension['name']} changes a trained run.", "Name it: init_from=RUN")
     _build_encoding(config)
+    trackers.build(config.tracker)
 
 
 def check_device(word: str) -> None:

@@ -43,7 +43,8 @@ def from_dict(stored: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 
     schema = OmegaConf.structured(Config)
-    missing = [group for group in GROUPS if group not in stored and group != "extension"]  # that came later
+    later = ("extension", "tracker")
+    missing = [group for group in GROUPS if group not in stored and group not in later]
     if missing:
         raise UserError(f"The stored config has no '{missing[0]}'.")
     try:

@@ -26,14 +26,14 @@ import torch
 from torch import Tensor
 
 import posbench
-from posbench import checkpoint, head, initial, model, optim, system
+from posbench import checkpoint, head, initial, model, optim, system, trackers
 from posbench.checkpoint import State
 from posbench.config import Config, check
 from posbench.data import tokens, windows
 from posbench.data.tokens import Prepared, Stream
 from posbench.decisions import Decisions, activation_bytes, decide, obey, refuse_oversized
 from posbench.errors import UserError
-from posbench.identity import label
+from posbench.identity import label, to_dict
 from posbench.journal import Journal
 from posbench.lock import HeldError
 from posbench.model import Decoder
@@ -105,7 +105,8 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
             state = checkpoint.load(run.checkpoint, run.hash, decoder, optimizer, device)
             tell(f"going on from step {state.step} of {_steps(config)}")
         try:
-            _loop(run, config, decisions, decoder, optimizer, state, batches, valid, tell)
+            with trackers.following(config.tracker, run, to_dict(config), tell):
+                _loop(run, config, decisions, decoder, optimizer, state, batches, valid, tell)
         except HeldError:  # it is another process's now, and so is its status
             raise
         except torch.OutOfMemoryError as error:

@@ -7,8 +7,9 @@ import shlex
 import pytest
 from pages import ROOT, TINY, block, commands
 
-from posbench import cli, train
+from posbench import cli, cluster, train
 from posbench.check.properties import PROPERTIES
+from posbench.compose import combinations, compose
 from posbench.encodings.base import HOOKS, Encoding
 from posbench.report import catalogue
 
@@ -45,6 +46,23 @@ SEVERAL = {
 }
 """Those of the page on sweeps. The first stands there twice."""
 
+ELSEWHERE = {
+    "pip install 'posbench[slurm]'": "the tests install nothing",
+    "posbench sweep encoding=rope,alibi seed=1,2,3 hydra/launcher=slurm hydra.launcher.partition=gpu "
+    "hydra.launcher.gpus_per_node=1": "needs a Slurm with GPUs; tests/cluster/test_on_slurm.py has sweeps on another",
+    "posbench study run mine.yaml hydra/launcher=slurm hydra.launcher.timeout_min=60 hydra.launcher.cpus_per_task=8": (
+        "needs a Slurm; tests/cluster/test_on_slurm.py has a study on one"
+    ),
+    "pip install 'posbench[ray]'": "the tests install nothing",
+    "posbench sweep encoding=rope,alibi seed=1,2,3 hydra/launcher=ray": "needs Ray: tests/cluster/test_on_ray.py",
+    "posbench sweep encoding=rope,alibi seed=1,2,3 hydra/launcher=ray hydra.launcher.init.address=auto "
+    "hydra.launcher.remote.num_gpus=1": "needs a Ray that is there, with GPUs",
+    "posbench train encoding=rope tracker=tensorboard": "needs tensorboard; stand-ins are in tests/test_trackers.py",
+    "posbench sweep encoding=rope,alibi seed=1,2,3 tracker=trackio": "needs trackio",
+    "posbench train encoding=rope tracker=wandb tracker.mode=online": "needs wandb, and an account",
+}
+"""Those of it that cannot be run here, and why."""
+
 
 @pytest.fixture(scope="module")
 def faults():
@@ -62,7 +80,24 @@ def test_the_page_of_the_encodings_is_current(monkeypatch):
 
 def test_the_commands_of_the_docs_are_those_that_are_run():
     written = {page.name: list(dict.fromkeys(commands(page))) for page in DOCS.glob("*.md") if commands(page)}
+    written[SWEEPS.name] = [command for command in written[SWEEPS.name] if command not in ELSEWHERE]
     assert written == {OWN.name: list(SMALLEST), SWEEPS.name: list(SEVERAL)}
+
+
+def test_what_the_docs_have_and_no_test_runs_is_understood_all_the_same(monkeypatch):
+    """Each stands on the page; of those that are ours each word is one that posbench knows."""
+    monkeypatch.setattr("posbench.trackers.require", lambda *words: None)
+    monkeypatch.setattr("posbench.cluster.require", lambda *words: None)
+    assert set(ELSEWHERE) <= set(commands(SWEEPS))
+    for command in ELSEWHERE:
+        program, verb, *words = shlex.split(command)
+        if program == "posbench":
+            settings = [word for word in words if "=" in word]
+            cluster.chosen(settings)
+            compose(combinations([word for word in settings if not word.startswith("hydra")])[0])
+        else:
+            assert (program, verb) == ("pip", "install")
+            assert words in (["posbench[slurm]"], ["posbench[ray]"])
 
 
 @pytest.fixture
@@ -104,7 +139,7 @@ def test_sweeps_and_a_study_of_ones_own_run_as_the_page_has_them(folder, capfd):
     for name in ("mine.yaml", "more.txt"):
         (folder / name).write_text(block(SWEEPS, name), encoding="utf-8")
     out, err = {}, {}
-    for command in commands(SWEEPS):
+    for command in (command for command in commands(SWEEPS) if command not in ELSEWHERE):
         status = cli.run([*shlex.split(command)[1:], *SEVERAL[command].split()])
         out[command], err[command] = capfd.readouterr()
         assert status == 0, f"{command}: {err[command]}"
