@@ -112,6 +112,8 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> UserError | None
     if missing := re.match(r"Could not (?:override|delete) '([^'=]*)'", text):
         from posbench.config import Config
 
+        if missing[1] == "study":  # a folder of configs, but not one that a run is composed from
+            return UserError("A study has runs, and a run no study.", "Write posbench study run NAME.")
         return no_setting(missing[1], asdict(Config()))
     return UserError(text.splitlines()[0])
 
