@@ -61,7 +61,7 @@ def settings(words: Iterable[str]) -> tuple[Settings, list[str]]:
     """What `workers=N` and `on_error=...` on a command line ask for, and its other words.
 
     >>> settings(["workers=2", "seed=1,2"])
-    (Settings(workers=2, on_error='continue'), ['seed=1,2'])
+    (Settings(workers=2, on_error='continue', engine=None), ['seed=1,2'])
     """
     found, rest = Settings(), []
     for word in words:
