@@ -9,7 +9,8 @@ what a run is: it is in no hash, and may be another one when a run goes on.
 
     1. begin   with the run, in a thread of its own, which a slow tracker may hold up without holding up the training
     2. log     the steps up to the last checkpoint, once that is on disk: what a kill takes back was never told, so a
-               run that goes on tells no step twice
+               run that goes on tells no step twice; tracker.json in its folder says up to where it has told whom, so
+               that it leaves none out, and a tracker that is named later gets what was before
     3. end     whether the run is done, interrupted or failed
 
 A tracker that raises is left out from there on, which is said once and stands in the run's log.
@@ -17,16 +18,16 @@ A tracker that raises is left out from there on, which is said once and stands i
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from posbench import classes
+from posbench import classes, files
 from posbench.errors import reason
 from posbench.extras import require
 
@@ -149,16 +150,27 @@ def build(described: Mapping[str, Any]) -> Tracker:
 
 
 class Follower:
-    """Tells a tracker what a run writes into its metrics, up to its last checkpoint."""
+    """Tells the tracker of `described` what a run writes into its metrics, up to its last checkpoint."""
 
-    def __init__(self, tracker: Tracker, run: Run, config: Mapping[str, Any], tell: Callable[[str], None]) -> None:
-        self.tracker, self.run, self.config, self.tell = tracker, run, config, tell
-        self.told = self._saved()
+    def __init__(
+        self, described: Mapping[str, Any], run: Run, config: Mapping[str, Any], tell: Callable[[str], None]
+    ) -> None:
+        self.tracker, self.who = build(described), json.dumps(described, sort_keys=True)
+        self.run, self.config, self.tell = run, config, tell
+        self.mark = run.path / "tracker.json"
+        self.told = self._marks().get(self.who, 0)
+        """Up to which step it has been told."""
         self.file, self.offset = 0, 0
         """Which file metrics.jsonl was, by its number, and how much of it has been read."""
         self.waiting: dict[int, dict[str, float]] = {}
         """What was read and not told, by step."""
         self.failed = False
+
+    def _marks(self) -> dict[str, int]:
+        try:
+            return {str(who): int(step) for who, step in json.loads(self.mark.read_bytes()).items()}
+        except (FileNotFoundError, ValueError, AttributeError, TypeError):
+            return {}
 
     def _saved(self) -> int:
         return int(self.run.status()["step"]) if self.run.started else 0
@@ -178,11 +190,12 @@ class Follower:
         if (saved := self._saved()) <= self.told:
             return
         self._read()
+        before, self.told = self.told, saved
+        files.write_json(self.mark, self._marks() | {self.who: saved})  # first: rather never than twice
         for step in sorted(step for step in self.waiting if step <= saved):
             values = self.waiting.pop(step)
-            if step > self.told:
+            if step > before:
                 self.tracker.log(step, values)
-        self.told = saved
 
     def _read(self) -> None:
         with (self.run.path / "metrics.jsonl").open("rb") as stream:
@@ -201,7 +214,7 @@ class Follower:
         if self.failed:
             return
         try:
-            with redirect_stdout(sys.stderr):  # some speak where results stand
+            with redirect_stdout(io.StringIO()):  # some speak where results stand, and in colours
                 what()
         except Exception as error:
             self.failed = True
@@ -217,7 +230,7 @@ def following(
     if "class" not in described:
         yield
         return
-    follower = Follower(build(described), run, config, tell)
+    follower = Follower(described, run, config, tell)
     over = threading.Event()
 
     def follow() -> None:

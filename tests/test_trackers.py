@@ -64,7 +64,7 @@ def told(mine: dict[str, Any]) -> list[list[Any]]:
 
 
 def test_it_is_told_what_stands_in_the_metrics(mine: dict[str, Any], data: dict, capsys: pytest.CaptureFixture[str]):
-    """The loss of a step and its validation are one word to it; stdout is left to results."""
+    """The loss of a step and its validation are one word to it. What it says itself is left out."""
     run = train(replace(toys.config(data, steps=15), tracker=mine))
     (begin, *steps, end), lines = told(mine), run.metrics()
     assert (begin, end) == (["begin", run.name, 1], ["end"])
@@ -72,7 +72,7 @@ def test_it_is_told_what_stands_in_the_metrics(mine: dict[str, Any], data: dict,
     assert steps[0][2]["loss"] == lines[0]["loss"]
     assert steps[14][2].keys() >= {"loss", "lr", "norm", "tokens", "tokens_per_second", "valid"}
     assert "step" not in steps[0][2]
-    assert "hello" not in capsys.readouterr().out
+    assert "hello" not in "".join(capsys.readouterr())
 
 
 def test_a_run_that_goes_on_tells_no_step_twice(mine: dict[str, Any], data: dict, monkeypatch: pytest.MonkeyPatch):
@@ -103,6 +103,21 @@ def _only_of_five(write: Any) -> Any:
             write(run, state, **fields)
 
     return status
+
+
+def test_what_was_saved_and_not_yet_told_when_it_was_killed_is_told_when_it_goes_on(mine: dict[str, Any], data: dict):
+    """And a tracker that is named later gets what was before: each has its own mark."""
+    run = train(replace(toys.config(data, steps=9), tracker=mine))
+    mark = run.path / "tracker.json"
+    Path(mine["file"]).unlink()
+    mark.write_text(mark.read_text().replace(": 9", ": 4"))
+    with trackers.following(mine, run, {"seed": 1}, print):
+        pass
+    assert [word[1] for word in told(mine) if word[0] == "log"] == [5, 6, 7, 8, 9]
+    other = mine | {"file": mine["file"] + "2"}
+    with trackers.following(other, run, {"seed": 1}, print):
+        pass
+    assert [word[1] for word in told(other) if word[0] == "log"] == list(range(1, 10))
 
 
 def test_runs_of_one_process_do_not_melt_into_one(mine: dict[str, Any], data: dict):
