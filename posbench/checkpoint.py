@@ -3,6 +3,10 @@
     checkpoint.safetensors   model.* and optim.* tensors, rng.* byte tensors, and one metadata key holding JSON
     model.safetensors        the weights under their own names, and the same key
 
+Both hold whole tensors, whatever the number of processes that train: pieces are gathered, tensor by tensor, and the
+leader writes them. So a run goes on with another number. Of the other processes only the generators are kept beside
+that, rng.cpu.1 and so on.
+
 One file is one rename, so a kill leaves the old checkpoint or the new one. One metadata key, since safetensors writes
 several in an order that changes from process to process, and equal weights must give equal bytes. No pickle is read.
 """
@@ -20,8 +24,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from posbench import files
+from posbench import files, shards
 from posbench.errors import UserError, reason, refused
+from posbench.group import ALONE, Group
 from posbench.optim import Optimizer
 
 KEY = "posbench"
@@ -46,16 +51,29 @@ class State:
     """Time spent training, over all resumes."""
 
 
-def save(path: Path, run_hash: str, state: State, model: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
-    """Replace the checkpoint at `path`."""
+def save(
+    path: Path,
+    run_hash: str,
+    state: State,
+    model: nn.Module,
+    optimizer: Optimizer,
+    device: torch.device,
+    group: Group = ALONE,
+) -> None:
+    """Replace the checkpoint at `path`. All processes of `group` must come here; its leader writes."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"optim.{name}": tensor for name, tensor in optimizer.tensors().items()}
-    tensors |= {f"rng.{name}": tensor for name, tensor in _rng(device).items()}
-    _write(path, tensors, {"kind": "checkpoint", "hash": run_hash, "state": asdict(state)})
+    for name, tensor in _rng(device).items():
+        tensors |= {f"rng.{name}{_of(rank)}": own for rank, own in enumerate(group.each(tensor))}
+    _write(path, tensors, {"kind": "checkpoint", "hash": run_hash, "state": asdict(state)}, group)
 
 
-def load(path: Path, run_hash: str, model: nn.Module, optimizer: Optimizer, device: torch.device) -> State:
+def load(
+    path: Path, run_hash: str, model: nn.Module, optimizer: Optimizer, device: torch.device, group: Group = ALONE
+) -> State:
     """Take up the checkpoint at `path`: weights, optimizer, random numbers; returns the counters.
+
+    A process of `group` that the checkpoint has no random numbers of keeps its own.
 
     Raises UserError naming the file when it is truncated, garbage, or another run's.
     """
@@ -67,9 +85,11 @@ def load(path: Path, run_hash: str, model: nn.Module, optimizer: Optimizer, devi
             parts[part][rest] = tensor
         _fill(path, model, parts["model"])
         optimizer.load(parts["optim"])
-        torch.set_rng_state(parts["rng"]["cpu"].clone())
-        if device.type == "cuda" and "cuda" in parts["rng"]:
-            torch.cuda.set_rng_state(parts["rng"]["cuda"].clone(), device)
+        rng, own = parts["rng"], _of(group.rank)
+        if group.leads or f"cpu{own}" in rng:
+            torch.set_rng_state(rng[f"cpu{own}"].clone())
+        if device.type == "cuda" and f"cuda{own}" in rng:
+            torch.cuda.set_rng_state(rng[f"cuda{own}"].clone(), device)
         state = State(**header["state"])
         if min(state.step, state.epoch, state.window, state.read) < 0:
             raise ValueError("a counter is below 0")
@@ -78,9 +98,9 @@ def load(path: Path, run_hash: str, model: nn.Module, optimizer: Optimizer, devi
     return state
 
 
-def save_weights(path: Path, run_hash: str, step: int, model: nn.Module) -> None:
-    """Publish the weights after `step` updates. Equal weights of one run give equal bytes."""
-    _write(path, dict(model.state_dict()), {"kind": "weights", "hash": run_hash, "step": step})
+def save_weights(path: Path, run_hash: str, step: int, model: nn.Module, group: Group = ALONE) -> None:
+    """Publish the weights after `step` updates. Equal weights of one run give equal bytes. `group` as in `save`."""
+    _write(path, dict(model.state_dict()), {"kind": "weights", "hash": run_hash, "step": step}, group)
 
 
 def load_weights(path: Path, run_hash: str, model: nn.Module, but: tuple[str, ...] = ()) -> int:
@@ -94,8 +114,14 @@ def load_weights(path: Path, run_hash: str, model: nn.Module, but: tuple[str, ..
     return header["step"]
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+def _write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any], group: Group) -> None:
+    whole = {}
+    for name, tensor in tensors.items():
+        gathered = shards.whole(tensor)
+        if group.leads:  # off the GPU, where all pieces may be more than fits
+            whole[name] = (gathered.cpu() if shards.sharded(tensor) else gathered).contiguous()
+    if not group.leads:
+        return
     metadata = {KEY: json.dumps(header, sort_keys=True)}
     files.write_file(path, lambda temporary: save_file(whole, temporary, metadata))
 
@@ -145,11 +171,16 @@ def _fill(path: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
                 "model.",
                 _remove(path),
             )
-    model.load_state_dict(tensors)
+    model.load_state_dict({name: shards.cut(tensor, own[name]) for name, tensor in tensors.items()})
 
 
 def _described(tensor: Tensor | None) -> str:
     return "nothing" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def _of(rank: int) -> str:
+    """What the names of a process's own tensors end with."""
+    return f".{rank}" if rank else ""
 
 
 def _rng(device: torch.device) -> dict[str, Tensor]:

@@ -75,8 +75,10 @@ class Train:
     """Tokens of one forward pass; 0: the whole batch, or what fits. Not part of the run's name."""
     compile: str = "auto"
     """auto | on | off. Not part of the run's name."""
+    shard: str = "auto"
+    """With nproc: auto (large models) | on | off: each process keeps a piece of the weights. Not part of the name."""
     threads: int = 0
-    """0: the machine's cores. Not part of the run's name."""
+    """Of each process; 0: the machine's cores, shared out. Not part of the run's name."""
     validate_tokens: int = 250_000
     """Training tokens between two validations."""
     checkpoint_seconds: float = 60.0
@@ -127,6 +129,8 @@ class Config:
     study: str | None = None
     device: str = "auto"
     """auto | cpu | cuda | cuda:N | mps"""
+    nproc: int = 1
+    """Processes that train one run together, each on a device of its own. Not part of the run's name."""
 
 
 GROUPS = ("encoding", "model", "data", "tokenizer", "optim", "train", "eval", "extension", "tracker")
@@ -139,6 +143,7 @@ _AT_LEAST = {
     "train.length": 1, "train.tokens": 1, "train.batch_tokens": 1, "train.dropout": 0, "train.micro_tokens": 0,
     "train.threads": 0, "train.validate_tokens": 1, "train.checkpoint_seconds": 0,
     "eval.stride": 1, "eval.block": 1, "eval.targets": 1, "eval.min_context": 1, "seed": 0,
+    "nproc": 1,
 }  # fmt: skip
 _AT_MOST = {
     # More text than there is, and far from the end of 64-bit numbers.
@@ -157,6 +162,7 @@ _ONE_OF = {
     "optim.schedule": ("linear", "cosine"),
     "train.precision": ("auto", "fp32", "bf16"),
     "train.compile": ("auto", "on", "off"),
+    "train.shard": ("auto", "on", "off"),
     "eval.protocol": ("nonoverlapping", "sliding", "same-targets"),
     "eval.split": ("train", "validation", "test"),
 }
@@ -164,7 +170,7 @@ _ONE_OF = {
 
 def check(config: Config) -> None:
     """Refuse, with a `UserError`, a config that could not be trained or evaluated."""
-    settings: dict[str, Any] = {"seed": config.seed, "device": config.device}
+    settings: dict[str, Any] = {"seed": config.seed, "nproc": config.nproc}
     for group in GROUPS:
         value = getattr(config, group)
         settings |= {
@@ -210,6 +216,12 @@ def check(config: Config) -> None:
                 f"train.{key}={tokens} is not a whole number of windows of train.length={train.length}.",
                 f"Write train.{key}={nearest}.",
             )
+    if config.nproc > (rows := train.batch_tokens // train.length):
+        raise UserError(
+            f"nproc={config.nproc} is more than the windows of a batch, of which there are {rows}: "
+            f"train.batch_tokens={train.batch_tokens} of train.length={train.length}.",
+            f"nproc={rows} is the most.",
+        )
     if train.tokens < train.batch_tokens:
         raise UserError(f"train.tokens={train.tokens} is less than one batch, train.batch_tokens={train.batch_tokens}.")
     if "class" in config.extension and config.init_from is None:

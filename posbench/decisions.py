@@ -15,12 +15,16 @@ from typing import Any
 
 import torch
 
-from posbench import system
+from posbench import processes, shards, system
 from posbench.config import Config
 from posbench.data import windows
 from posbench.errors import UserError
+from posbench.group import most
 from posbench.model import Decoder
 from posbench.search_path import choices
+
+OF_PROCESSES = ("nproc", "shard", "compile", "threads", "at_once", "micro_tokens")
+"""Decisions that follow from the number of processes."""
 
 LEAST_TOKENS = 512
 """Of a pass that has a thread to itself: with fewer, adding up the gradients of all weights takes too much of it."""
@@ -39,12 +43,19 @@ class Decisions:
     """Tokens of one forward and backward pass."""
     at_once: int = 1
     """Passes computed at the same time, each on its share of the threads."""
+    nproc: int = 1
+    """Processes; what is said of threads, passes and tokens is of each."""
+    shard: bool = False
+    """Whether each keeps only a piece of the weights (posbench/shards.py)."""
     reasons: dict[str, str] = field(default_factory=dict, compare=False)
 
     def explained(self) -> list[str]:
         """ "threads 2 (the machine's cores)", ..."""
         values = {key: value for key, value in asdict(self).items() if key != "reasons"}
-        values["compile"] = "on" if self.compile else "off"
+        for key in ("compile", "shard"):
+            values[key] = "on" if values[key] else "off"
+        if self.nproc == 1:
+            del values["nproc"], values["shard"]
         return [
             f"{key} {value}" + (f" ({self.reasons[key]})" if key in self.reasons else "")
             for key, value in values.items()
@@ -57,25 +68,32 @@ class Decisions:
 def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
     """The decisions for a run of `config` that starts now on `device`, where `decoder` already is."""
     settings = config.train
-    compiled, why_compiled = compile_decision(config, device)
-    threads = system.set_threads(settings.threads)
+    shard, why_shard = _shard(config, decoder)
+    compiled, why_compiled = compile_decision(config, device, shard)
+    near = processes.here(config)
+    threads = system.set_threads(settings.threads or max(1, system.DEFAULT_THREADS // near))
     precision = settings.precision
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" else "fp32"
     length = settings.length
     positions = decoder.positions([0], length, windows.generators(config.seed, "train", [0]))
     kernel, why_kernel = decoder.picks(length, positions)
-    at_once, why_at_once = _at_once(config, threads, device)
-    micro, why_micro = _micro_tokens(config, kernel, precision, device, at_once)
+    share = most(settings.batch_tokens // length, config.nproc) * length
+    at_once, why_at_once = _at_once(config, share, threads, device, shard)
+    memory = _memory(device) // (near if device.type == "cpu" else 1)
+    micro, why_micro = _micro_tokens(config, share, kernel, precision, memory, at_once)
     reasons = {
-        "threads": "asked for" if settings.threads else "the machine's cores",
+        "threads": "asked for"
+        if settings.threads
+        else "the machine's cores" + (f", divided by {near}" if near > 1 else ""),
         "precision": "asked for" if settings.precision != "auto" else f"auto on {device.type}",
         "compile": why_compiled,
         "kernel": why_kernel,
         "micro_tokens": why_micro,
         "at_once": why_at_once,
+        "shard": why_shard,
     }
-    return Decisions(device.type, threads, precision, compiled, kernel, micro, at_once, reasons)
+    return Decisions(device.type, threads, precision, compiled, kernel, micro, at_once, config.nproc, shard, reasons)
 
 
 def refuse_oversized(config: Config, vocab_size: int) -> None:
@@ -91,8 +109,15 @@ def refuse_oversized(config: Config, vocab_size: int) -> None:
         )
 
 
-def compile_decision(config: Config, device: torch.device) -> tuple[bool, str]:
+def compile_decision(config: Config, device: torch.device, shard: bool = False) -> tuple[bool, str]:
     """Whether `torch.compile` is used, and why. Raises UserError when it is asked for and cannot work."""
+    if shard and config.train.compile == "on":
+        raise UserError(
+            "train.compile=on does not go with weights in pieces, which are gathered between the blocks.",
+            "Add train.shard=off, or leave compile at auto.",
+        )
+    if shard:
+        return False, "weights in pieces are gathered between the blocks"
     if config.train.compile == "on":
         if not system.has_compiler():
             raise UserError(
@@ -112,10 +137,17 @@ def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[s
     """The decisions a resume works under, and a line for everything that is not as it would now be decided.
 
     `record` is the run's, with `decisions` and `versions`. The stored decisions hold; only a device that is not there
-    and a kernel that is no longer picked cannot be had back, and then the bits may differ from an undisturbed run's.
+    and a kernel that is no longer picked cannot be had back, and another number of processes decides anew what it
+    shares out. Then the bits may differ from an undisturbed run's.
     """
     stored = Decisions(**record["decisions"])
     remarks, differs = [], "its bits may differ from an undisturbed run's"
+    if stored.nproc != asked.nproc:
+        remarks.append(
+            f"begun with nproc={stored.nproc}, goes on with nproc={asked.nproc}, each process with {asked.threads} "
+            f"threads and {asked.micro_tokens} tokens a pass: {differs}"
+        )
+        stored = replace(stored, **{key: getattr(asked, key) for key in OF_PROCESSES})
     if record["versions"]["torch"] != torch.__version__:
         remarks.append(f"begun with torch {record['versions']['torch']}, goes on with {torch.__version__}: {differs}")
     if stored.device != asked.device:
@@ -127,7 +159,7 @@ def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[s
     if stored.device == asked.device and stored.kernel != asked.kernel:
         remarks.append(f"begun with the kernel {stored.kernel}, goes on with {asked.kernel}: {differs}")
         stored = replace(stored, kernel=asked.kernel)
-    for key in ("device", "threads", "precision", "compile", "micro_tokens", "at_once"):
+    for key in ("device", "threads", "precision", "compile", "micro_tokens", "at_once", "shard"):
         kept, wanted = getattr(stored, key), getattr(asked, key)
         if kept != wanted:
             remarks.append(f"{key} stays {kept} as at step 0, though it would now be {wanted}")
@@ -151,29 +183,44 @@ def activation_bytes(config: Config, kernel: str, precision: str) -> int:
     return int(4 * (shape.layers * layer + 4 * shape.width + scores))
 
 
-def _at_once(config: Config, threads: int, device: torch.device) -> tuple[int, str]:
-    """Passes at the same time: one for each thread of a CPU, as far as each has enough to do."""
-    batch, length = config.train.batch_tokens, config.train.length
+def _shard(config: Config, decoder: Decoder) -> tuple[bool, str]:
+    """Whether each process keeps only a piece of the weights."""
+    if config.nproc == 1:
+        return False, "one process"
+    if config.train.shard != "auto":
+        return config.train.shard == "on", "asked for"
+    size = sum(parameter.numel() for parameter in decoder.blocks.parameters())
+    than = "fewer" if size < shards.FROM else "no fewer"
+    return size >= shards.FROM, f"auto: {than} than {shards.FROM / 1e6:.0f}M parameters in blocks"
+
+
+def _at_once(config: Config, share: int, threads: int, device: torch.device, shard: bool) -> tuple[int, str]:
+    """Passes at the same time: one for each thread of a CPU, as far as each has enough to do of `share` tokens."""
+    length = config.train.length
+    if shard:
+        return 1, "weights in pieces are gathered for one pass"
     if device.type != "cpu":
         return 1, f"always on {device.type}"
     if config.train.dropout > 0:
         return 1, "what dropout draws depends on the order of the passes"
     least = max(length, LEAST_TOKENS)
-    return max(1, min(threads, batch // least)), f"as many as have {least} tokens and a thread"
+    return max(1, min(threads, share // least)), f"as many as have {least} tokens and a thread"
 
 
-def _micro_tokens(config: Config, kernel: str, precision: str, device: torch.device, at_once: int) -> tuple[int, str]:
-    """Tokens of one pass: an equal share of whole windows for each of the passes at once, or of more passes where the
-    activations of these would take more than half the memory."""
-    batch, length = config.train.batch_tokens, config.train.length
+def _micro_tokens(
+    config: Config, share: int, kernel: str, precision: str, memory: int, at_once: int
+) -> tuple[int, str]:
+    """Tokens of one pass, of the `share` of a batch that a process computes: an equal part of whole windows for each of
+    the passes at once, or of more passes where the activations of these would take more than half the memory."""
+    length, what = config.train.length, "batch" if config.nproc == 1 else "share of a process"
     if config.train.micro_tokens:
-        return max(1, min(config.train.micro_tokens, batch) // length) * length, "asked for"
-    needed = batch * activation_bytes(config, kernel, precision)
-    parts = math.ceil(needed / (_memory(device) / 2))
-    micro = math.ceil(batch / length / parts / at_once) * length
+        return max(1, min(config.train.micro_tokens, share) // length) * length, "asked for"
+    needed = share * activation_bytes(config, kernel, precision)
+    parts = math.ceil(needed / (memory / 2))
+    micro = math.ceil(share / length / parts / at_once) * length
     if parts > 1:
-        return micro, f"a pass of the whole batch would take {needed / 2**30:.1f} GiB"
-    return micro, "the whole batch" if at_once == 1 else "an equal share of the batch"
+        return micro, f"a pass of the whole {what} would take {needed / 2**30:.1f} GiB"
+    return micro, f"the whole {what}" if at_once == 1 else f"an equal share of the {what}"
 
 
 def _memory(device: torch.device) -> int:

@@ -18,12 +18,21 @@ if TYPE_CHECKING:
 
 
 class UserError(Exception):
-    """A mistake of the caller: `message` names the thing, `hint` the nearest valid choice. Exit status 2."""
+    """A mistake of the caller: `message` names the thing, `hint` the nearest valid choice."""
+
+    status = 2
+    """The exit status of a command that it ends."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message if hint is None else f"{message}\n{hint}")
         self.message = message
         self.hint = hint
+
+
+class ProcessError(UserError):
+    """A process has ended that others need: nobody's mistake, said in as few words."""
+
+    status = 1
 
 
 def closest(word: str, choices: Iterable[str]) -> str | None:

@@ -19,7 +19,7 @@ FORMAT = 2
 
 # Settings that change how a run is carried out or looked at, never its weights.
 _INERT = {
-    "train": {"micro_tokens", "compile", "threads", "validate_tokens", "checkpoint_seconds"},
+    "train": {"micro_tokens", "compile", "shard", "threads", "validate_tokens", "checkpoint_seconds"},
     "model": {"name"},
     "optim": {"name"},
     "data": {"name", "note", "size"},

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from posbench import lock
+from posbench import lock, processes
 from posbench.errors import UserError, unknown
 from posbench.stop import Stop
 
@@ -212,6 +212,15 @@ def _in_processes(work: Work, say: Say, on_row: OnRow, pause: Callable[[float], 
     from posbench.gpus import Gpus, devices
     from posbench.worker import Worker
 
+    for one in work.jobs:
+        if one.config.nproc > 1:
+            raise UserError(
+                f"nproc={one.config.nproc} is one run on several devices, workers={work.how.workers} several runs on "
+                "one each.",
+                "Leave one of them out.",
+            )
+    if processes.started() > 1:
+        raise UserError(f"workers={work.how.workers} has no effect under torchrun.", "Leave torchrun out.")
     gpus = Gpus(devices())
     threads = max(1, system.DEFAULT_THREADS // work.how.workers)
     work.jobs = [with_threads(one, threads) for one in work.jobs]

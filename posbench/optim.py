@@ -5,6 +5,9 @@
 
 Weight decay acts on the matrices of attention and feed-forward only. Embeddings, norms and whatever an encoding owns go
 to AdamW without decay, whatever the method: one recipe for all encodings.
+
+Of sharded weights (posbench/shards.py) a process updates its pieces. AdamW and the momentum work number by number, the
+norm for clipping is of all pieces, and Muon's step, which needs whole matrices, is computed from gathered ones.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+from posbench import shards
 from posbench.config import Optim
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -59,17 +63,19 @@ class Muon(torch.optim.Optimizer):
             for p in group["params"]:
                 if "momentum" not in self.state[p]:
                     self.state[p]["momentum"] = torch.zeros_like(p)
-                momentum = self.state[p]["momentum"].lerp_(p.grad, 1 - group["momentum"])
-                update = p.grad.lerp(momentum, group["momentum"])
+                grad, momentum = shards.piece(p.grad), shards.piece(self.state[p]["momentum"])
+                momentum.lerp_(grad, 1 - group["momentum"])
+                update = shards.joined(grad.lerp(momentum, group["momentum"]), like=p)
                 rows, columns = p.shape
                 alike.setdefault((min(rows, columns), max(rows, columns)), []).append((p, update))
             for members in alike.values():
                 wide = torch.stack([update if p.shape[0] <= p.shape[1] else update.mT for p, update in members])
                 for (p, _), direction in zip(members, orthogonal(wide), strict=True):
                     rows, columns = p.shape
-                    p.mul_(1 - group["lr"] * group["weight_decay"])
                     oriented = direction if rows <= columns else direction.mT
-                    p.add_(oriented, alpha=-group["lr"] * math.sqrt(max(1, rows / columns)))
+                    own, change = shards.piece(p), shards.piece(shards.cut(oriented, like=p))
+                    own.mul_(1 - group["lr"] * group["weight_decay"])
+                    own.add_(change, alpha=-group["lr"] * math.sqrt(max(1, rows / columns)))
 
 
 def orthogonal(x_NAB: Tensor) -> Tensor:
@@ -119,7 +125,8 @@ class Optimizer:
         matrices, others = split(model)
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
         betas = (settings.beta1, settings.beta2)
-        rest = torch.optim.AdamW(others.values(), settings.lr, betas, weight_decay=0.0, fused=True)
+        kinds = [{"params": kind} for kind in shards.apart(others.values())]
+        rest = torch.optim.AdamW(kinds, settings.lr, betas, weight_decay=0.0, fused=True)
         self.parts: list[torch.optim.Optimizer] = [rest]
         if settings.method == "muon":
             muon = Muon(matrices.values(), settings.matrix_lr, settings.momentum, settings.weight_decay)
@@ -141,11 +148,20 @@ class Optimizer:
         factor = rate_factor(step, self.steps, self.settings.warmup, self.settings.schedule)
         for group in self._groups():
             group["lr"] = factor * group["peak"]
-        norm = nn.utils.clip_grad_norm_(self.names, self.settings.clip)
+        norm = self._clip()
         for part in self.parts:
             part.step()
             part.zero_grad()
         return norm, factor * self.settings.lr
+
+    def _clip(self) -> Tensor:
+        """Bring the gradient down to its largest norm; returns its own."""
+        kinds = shards.apart(self.names)
+        norms = [shards.whole(nn.utils.get_total_norm([p.grad for p in kind if p.grad is not None])) for kind in kinds]
+        norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+        for kind in kinds:
+            nn.utils.clip_grads_with_norm_(kind, self.settings.clip, norm)
+        return norm
 
     def tensors(self) -> dict[str, Tensor]:
         """The whole state, by name: `<parameter>.<what>`."""
@@ -164,7 +180,8 @@ class Optimizer:
             parameter, what = name.rsplit(".", 1)
             p = parameters[parameter]
             # A copy: memory mapped from a file is aligned otherwise, and the order of sums can depend on that.
-            owner[p].state[p][what] = tensor.to(p.device, copy=True)
+            here = tensor.to(p.device, copy=True)
+            owner[p].state[p][what] = shards.cut(here, like=p) if here.shape == p.shape else here
 
 
 def split(model: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:

@@ -21,11 +21,13 @@ _LOOK_SECONDS = 1.0
 
 
 class Progress:
-    """Handed out by `progress`: tell it how much is done, in any unit, and what else a reader wants to know."""
+    """Handed out by `progress`: tell it how much is done, in any unit, and what else a reader wants to know.
+
+    This one tells nobody.
+    """
 
     def update(self, done: int, text: str = "") -> None:
         """`done` of the total, and for example "loss 4.213, 18,000 tokens/s"."""
-        raise NotImplementedError
 
 
 class _Bar(Progress):
@@ -105,12 +107,16 @@ def waiting(title: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress(total: int, title: str) -> Iterator[Progress]:
+def progress(total: int, title: str, shown: bool = True) -> Iterator[Progress]:
     """Show on stderr how far a job of `total` units is, while the body calls `.update(done, text)`.
 
     In a terminal it is a bar with the time left. In a file or pipe it is one line every 30 s, and one at the end when
-    there was any before, without control characters: `rope-L512 180/360 (50%), loss 4.213, 41 s left`.
+    there was any before, without control characters: `rope-L512 180/360 (50%), loss 4.213, 41 s left`. Unless it is to
+    be `shown`, nothing.
     """
+    if not shown:
+        yield Progress()
+        return
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -36,7 +36,7 @@ from posbench.compose import settled
 from posbench.config import Config
 from posbench.errors import UserError, closest, refused
 from posbench.identity import FORMAT, edited_sources, flat, from_dict, hash8, identity, label, to_dict
-from posbench.stored import REMOVE, Metrics, damaged, is_number, read_json, read_metrics
+from posbench.stored import REMOVE, Metrics, NoMetrics, damaged, is_number, read_json, read_metrics
 
 if TYPE_CHECKING:
     from posbench.data.tokenizer import Tokenizer
@@ -315,6 +315,11 @@ class Run:
         """metrics.jsonl, cut to the lines up to `step` and open for more."""
         return Metrics(self.path / "metrics.jsonl", step)
 
+    def finish(self, **fields: Any) -> None:
+        """Mark the run done, whose weights are there."""
+        self.write_status("done", **fields)
+        self.checkpoint.unlink(missing_ok=True)
+
     def log(self, text: str) -> None:
         """Add a line to log.txt."""
         files.check(self.path / "log.txt")
@@ -327,6 +332,19 @@ class Run:
             grave = Path(tempfile.mkdtemp(prefix=".removed-", dir=self.path.parent))
             self.path.rename(grave / self.name)
         shutil.rmtree(grave)
+
+
+class Followed(Run):
+    """A run as the processes see it that train it and leave the writing to another one."""
+
+    def write_status(self, state: str, **fields: Any) -> None:
+        pass
+
+    def open_metrics(self, step: int) -> Metrics:
+        return NoMetrics()
+
+    def finish(self, **fields: Any) -> None:
+        pass
 
 
 def _now() -> str:

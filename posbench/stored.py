@@ -59,6 +59,19 @@ class Metrics:
         self.file.close()
 
 
+class NoMetrics(Metrics):
+    """In a process that leaves them to another one."""
+
+    def __init__(self) -> None:
+        pass
+
+    def add(self, **fields: Any) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 def read_metrics(file: Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines, none where there is no file; a last line torn by a kill is left out.
 

@@ -7,6 +7,9 @@
     5. steps     a batch, its gradient in parts, one update; now and then a validation or a checkpoint
     6. finish    model.safetensors, status "done"; the checkpoint is removed
 
+With nproc the steps are made by several processes, one of which does all the rest (posbench/processes.py): from 4 on
+all of them are here, and what is asked of their `group` does nothing in a training alone.
+
 The batches follow from the seed and the counters of `checkpoint.State`, dropout from a generator whose state is in the
 checkpoint, and nothing from the clock but the moments of checkpoints. So on a CPU the weights are a function of the
 config, however often the training was killed: the same command again goes on from the last checkpoint.
@@ -17,7 +20,7 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,13 +29,15 @@ import torch
 from torch import Tensor
 
 import posbench
-from posbench import checkpoint, head, initial, model, optim, system, trackers
+from posbench import checkpoint, initial, model, optim, processes, shards, system, trackers
+from posbench.batches import Batches, Part, parts
 from posbench.checkpoint import State
 from posbench.config import Config, check
 from posbench.data import tokens, windows
 from posbench.data.tokens import Prepared, Stream
-from posbench.decisions import Decisions, activation_bytes, decide, obey, refuse_oversized
+from posbench.decisions import Decisions, decide, obey, refuse_oversized
 from posbench.errors import UserError
+from posbench.group import ALONE, Group, most
 from posbench.identity import label, to_dict
 from posbench.journal import Journal
 from posbench.lock import HeldError
@@ -46,9 +51,6 @@ from posbench.stop import Stop
 VALIDATION_TARGETS = 32_768
 """The first so many targets of the validation split are read during training."""
 
-PLAN_STEPS = 3
-"""Real steps that `plan` times; the fastest counts."""
-
 CUDA_FETCH = 20
 """Steps whose losses stay on the GPU before they are fetched, which waits for all that is queued there."""
 
@@ -61,18 +63,25 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
     Raises UserError when the config cannot be trained, when the directory holds another run, when another process is
     training this one, and when the loss is no longer finite (status "failed", the last checkpoint kept). On SIGINT and
     SIGTERM a checkpoint is written before KeyboardInterrupt or SystemExit (status "interrupted").
+
+    With `config.nproc` it is trained by processes of their own, which tell stderr instead of `say`; ProcessError when
+    one of them has ended.
     """
+    config = processes.counted(config)
     check(config)
     device = system.device(config.device)
-    prepared = tokens.prepare(config.data, initial.tokenizer(config), say=say)
-    batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
+    processes.refuse(config, device)
+    told = (lambda text: None) if processes.said() else say
+    prepared = tokens.prepare(config.data, initial.tokenizer(config), say=told)
+    batches, valid = Batches(prepared.stream("train"), config), validation(prepared)
     run = Run(directory(config))
     if _trained(run, config, batches.stream.digest, say):
         return run
     refuse_oversized(config, prepared.tokenizer.vocab_size)
-    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end)
-    initial.take_over(config, decoder)
-    decoder.to(device)
+    if config.nproc > processes.started():
+        processes.start(run, config, command)
+        return Run(run.path)
+    decoder = _decoder(config, prepared).to(device)
     with run.lock():
         if _trained(run, config, batches.stream.digest, say):  # by another process, meanwhile
             return run
@@ -96,27 +105,22 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
 
         if decisions.device != device.type:
             device = torch.device(decisions.device)
-        system.set_threads(decisions.threads)
-        torch.manual_seed(config.seed)
-        decoder.to(device).train()
-        optimizer = optim.build(decoder, config.optim, _steps(config))
-        state = State()
-        if run.checkpoint.is_file():
-            state = checkpoint.load(run.checkpoint, run.hash, decoder, optimizer, device)
-            tell(f"going on from step {state.step} of {_steps(config)}")
-        try:
-            with trackers.following(config.tracker, run, to_dict(config), tell):
-                _loop(run, config, decisions, decoder, optimizer, state, batches, valid, tell)
-        except HeldError:  # it is another process's now, and so is its status
-            raise
-        except torch.OutOfMemoryError as error:
-            run.fail("out of memory")
-            windows_a_part = max(1, decisions.micro_tokens // config.train.length // 2)
-            hint = f"Ask for smaller parts: train.micro_tokens={windows_a_part * config.train.length}."
-            raise UserError(f"{run.name}: a pass of {decisions.micro_tokens} tokens does not fit.", hint) from error
-        except Exception as error:
-            run.fail(str(error))
-            raise
+        with processes.together(run, config, decisions) as group:
+            decoder.to(group.place(device))
+            optimizer, state = _resume(run, config, decisions, decoder, batches, group, tell)
+            try:
+                with trackers.following(config.tracker, run, to_dict(config), tell):
+                    _loop(run, config, decisions, decoder, optimizer, state, batches, valid, group, tell)
+            except HeldError:  # it is another process's now, and so is its status
+                raise
+            except torch.OutOfMemoryError as error:
+                run.fail("out of memory")
+                windows_a_part = max(1, decisions.micro_tokens // config.train.length // 2)
+                hint = f"Ask for smaller parts: train.micro_tokens={windows_a_part * config.train.length}."
+                raise UserError(f"{run.name}: a pass of {decisions.micro_tokens} tokens does not fit.", hint) from error
+            except Exception as error:
+                run.fail(str(error))
+                raise
     return run
 
 
@@ -132,6 +136,45 @@ def _trained(run: Run, config: Config, ids_digest: str, say: Say) -> bool:
     return True
 
 
+def _decoder(config: Config, prepared: Prepared) -> Decoder:
+    """The model with the weights its training starts from, on the CPU."""
+    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end)
+    initial.take_over(config, decoder)
+    return decoder
+
+
+def take_part(run: Run, config: Config, decisions: Decisions, group: Group) -> None:
+    """Train together with the process that leads, which has decided all and writes all."""
+    prepared = tokens.prepare(config.data, initial.tokenizer(config))
+    batches, valid = Batches(prepared.stream("train"), config), validation(prepared)
+    decoder = _decoder(config, prepared).to(group.place(torch.device(decisions.device)))
+
+    def silent(text: str) -> None:
+        pass
+
+    optimizer, state = _resume(run, config, decisions, decoder, batches, group, silent)
+    _loop(run, config, decisions, decoder, optimizer, state, batches, valid, group, silent)
+
+
+def _resume(
+    run: Run, config: Config, decisions: Decisions, decoder: Decoder, batches: Batches, group: Group, tell: Say
+) -> tuple[optim.Optimizer, State]:
+    """Step 4, in each process of `group`; `decoder` is whole and on its device."""
+    device = decoder.embed.weight.device
+    system.set_threads(decisions.threads)
+    torch.manual_seed(group.seed(config.seed))
+    if decisions.shard:
+        shards.shard(decoder, device)
+    optimizer = optim.build(decoder.train(), config.optim, steps_of(config))
+    batches.own = group.share(batches.rows)
+    state = State()
+    if run.checkpoint.is_file():
+        state = checkpoint.load(run.checkpoint, run.hash, decoder, optimizer, device, group)
+        tell(f"going on from step {state.step} of {steps_of(config)}")
+    group.refuse_apart(state.step)
+    return optimizer, state
+
+
 def _loop(
     run: Run,
     config: Config,
@@ -141,10 +184,11 @@ def _loop(
     state: State,
     batches: Batches,
     valid: Stream | None,
+    group: Group,
     tell: Say,
 ) -> None:
     """Steps 5 and 6."""
-    settings, steps, device = config.train, _steps(config), decoder.embed.weight.device
+    settings, steps, device = config.train, steps_of(config), decoder.embed.weight.device
     loss_of = torch.compile(decoder.loss) if decisions.compile else decoder.loss
     saved = time.monotonic()
     begun, told = saved - state.seconds, -math.inf
@@ -153,13 +197,14 @@ def _loop(
     with (
         run.open_metrics(state.step) as metrics,
         Stop() as stop,
-        progress(steps, run.name) as bar,
+        progress(steps, run.name, shown=group.leads) as bar,
         system.peak_memory(device) as peak,
     ):
         journal = Journal(metrics, state, settings.batch_tokens, fetch=CUDA_FETCH if device.type == "cuda" else 1)
         while state.step < steps:
             batch, positions = batches.next(state, decoder, device)
-            loss = gradient(decoder, loss_of, batch, positions, decisions)
+            loss = gradient(decoder, loss_of, batch, positions, decisions, batches.rows)
+            group.add_up([loss, *shards.whole_gradients(decoder)])
             norm, rate = optimizer.step(state.step)
             decoder.constrain()
             state.step += 1
@@ -167,60 +212,25 @@ def _loop(
             journal.add(loss, norm, rate)
             last = state.step == steps
             if valid and (last or _crosses(settings.validate_tokens, state.step, settings.batch_tokens)):
-                journal.add_validation(validate(decoder, valid, config, decisions))
+                journal.add_validation(validate(decoder, valid, config, decisions, group))
                 if last or time.monotonic() - told >= LINE_SECONDS:
                     told = time.monotonic()
                     tell(f"step {state.step} of {steps}: {_valid(state)}, {journal.text}")
-            if not last and (stop.asked or time.monotonic() - saved >= settings.checkpoint_seconds):
+            asked, due = group.agree(stop, time.monotonic() - saved >= settings.checkpoint_seconds)
+            if not last and (asked or due):
                 journal.fetch()
-                checkpoint.save(run.checkpoint, run.hash, state, decoder, optimizer, device)
-                run.write_status("interrupted" if stop.asked else "running", **_status(config, batches, state))
+                checkpoint.save(run.checkpoint, run.hash, state, decoder, optimizer, device, group)
+                run.write_status("interrupted" if asked else "running", **_status(config, batches, state))
                 saved = time.monotonic()
-                stop.leave()
+                if asked:
+                    stop.leave()
             bar.update(state.step, journal.text)
         journal.fetch()
 
-    checkpoint.save_weights(run.weights, run.hash, state.step, decoder)
-    run.write_status("done", **_status(config, batches, state), peak_memory=peak.bytes)
-    run.checkpoint.unlink(missing_ok=True)
+    checkpoint.save_weights(run.weights, run.hash, state.step, decoder, group)
+    run.finish(**_status(config, batches, state), peak_memory=peak.bytes)
     tell(f"done in {duration(state.seconds)}: {_valid(state)}")
     stop.leave()
-
-
-class Batches:
-    """The windows of the training stream in the order of their epochs, a batch across an epoch's end included."""
-
-    def __init__(self, stream: Stream, config: Config) -> None:
-        self.stream, self.length, self.seed = stream, config.train.length, config.seed
-        self.rows = config.train.batch_tokens // config.train.length
-        self.epoch = 0
-        self.windows = self._windows(0)
-
-    def _windows(self, epoch: int) -> windows.Windows:
-        return windows.training(len(self.stream.ids), self.length, self.seed, epoch)
-
-    def next(self, state: State, decoder: Decoder, device: torch.device) -> tuple[Tensor, Tensor | None]:
-        """Ids (rows, length + 1) of the next batch and its position ids, None where they count; moves `state` on."""
-        parts: list[np.ndarray] = []
-        wanted = self.rows
-        while wanted:
-            if self.epoch != state.epoch:
-                self.epoch, self.windows = state.epoch, self._windows(state.epoch)
-            chosen = np.arange(state.window, min(state.window + wanted, len(self.windows)))
-            inputs, targets = windows.gather(self.stream.ids, self.windows, chosen)
-            parts.append(np.concatenate([inputs, targets[:, -1:]], axis=1))
-            wanted -= len(chosen)
-            state.window += len(chosen)
-            if state.window == len(self.windows):
-                state.epoch, state.window = state.epoch + 1, 0
-        numbers = list(range(state.read, state.read + self.rows))
-        state.read += self.rows
-        positions = decoder.positions(numbers, self.length, windows.generators(self.seed, "train", numbers))
-        return torch.from_numpy(np.concatenate(parts)).to(device), positions
-
-    def epochs(self, state: State) -> float:
-        """Passes over the training text so far."""
-        return state.epoch + state.window / len(self.windows)
 
 
 def gradient(
@@ -229,25 +239,31 @@ def gradient(
     batch: Tensor,
     positions: Tensor | None,
     decisions: Decisions,
+    rows: int = 0,
 ) -> Tensor:
     """Add the gradient of the mean nats a token of `batch` (B, L + 1) and return that mean, a scalar.
 
     `loss_of` is the decoder's loss, compiled or not. The batch is cut into parts of `micro_tokens`, of which `at_once`
     are computed at the same time; each counts by its share of the tokens, so that the cut, and a shorter last part,
     change nothing but rounding. They are added up in their order, whichever is done first.
-    """
-    parameters = list(decoder.parameters())
-    rows = max(1, decisions.micro_tokens // (batch.shape[1] - 1))
 
-    def of_part(first: int) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        part = batch[first : first + rows]
-        own = positions if positions is None or len(positions) == 1 else positions[first : first + rows]
+    Of a batch that is one process's share of `rows` windows it is the share of the mean over all of them: the sum over
+    the processes is that mean. Weights in pieces are gathered for each part, so all processes have the same number.
+    """
+    parameters, rows = list(decoder.parameters()), rows or len(batch)
+    of_a_pass = max(1, decisions.micro_tokens // (batch.shape[1] - 1))
+    passes = math.ceil(most(rows, decisions.nproc) / of_a_pass) if decisions.shard else 0
+
+    def of_part(part: Part) -> tuple[Tensor, Sequence[Tensor | None]]:
         with decisions.autocast():
-            loss = loss_of(part[:, :-1], part[:, 1:], own) * (len(part) / len(batch))
+            loss = loss_of(part.ids[:, :-1], part.ids[:, 1:], part.positions) * part.weight
+        if decisions.shard:  # which leaves its own pieces of the gradient
+            loss.backward()
+            return loss.detach(), [None] * len(parameters)
         return loss.detach(), torch.autograd.grad(loss, parameters, allow_unused=True)
 
     total = batch.new_zeros((), dtype=torch.float32)
-    for loss, found in each(of_part, range(0, len(batch), rows), decisions.at_once):
+    for loss, found in each(of_part, parts(batch, positions, of_a_pass, rows, passes), decisions.at_once):
         total += loss
         for parameter, grad in zip(parameters, found, strict=True):
             if grad is not None:
@@ -255,8 +271,11 @@ def gradient(
     return total
 
 
-def validate(decoder: Decoder, stream: Stream, config: Config, decisions: Decisions) -> float:
-    """Nats a token at the training length, over the first targets of the validation split, nonoverlapping."""
+def validate(decoder: Decoder, stream: Stream, config: Config, decisions: Decisions, group: Group = ALONE) -> float:
+    """Nats a token at the training length, over the first targets of the validation split, nonoverlapping.
+
+    Each process of `group` reads every so many of them.
+    """
     length, device = config.train.length, decoder.embed.weight.device
     cut = windows.nonoverlapping(len(stream.ids), length, VALIDATION_TARGETS)
 
@@ -269,9 +288,12 @@ def validate(decoder: Decoder, stream: Stream, config: Config, decisions: Decisi
         return losses.cpu().sum(dtype=torch.float64).item()
 
     decoder.eval()
-    total = sum(each(nats, windows.batches(cut, max(length, decisions.micro_tokens)), decisions.at_once))
+    batches = list(windows.batches(cut, max(length, decisions.micro_tokens)))
+    total = sum(each(nats, batches[group.rank :: group.count], decisions.at_once))
+    if decisions.shard and 0 < len(batches) % group.count <= group.rank:
+        nats(batches[-1])  # the others gather the weights once more, for which all are needed
     decoder.train()
-    return total / cut.targets
+    return group.total(total) / cut.targets
 
 
 def parameters(decoder: Decoder) -> dict[str, int]:
@@ -282,49 +304,8 @@ def parameters(decoder: Decoder) -> dict[str, int]:
     return {"blocks": total - embedding - encoding, "embedding": embedding, "encoding": encoding, "total": total}
 
 
-def plan(config: Config, say: Say = lambda text: None) -> dict[str, Any]:
-    """What training `config` would be, without a trace in the runs folder: parameters, steps, tokens, epochs; from a
-    few timed steps of the real model the estimated `seconds`, and from its shape the estimated `memory` in bytes.
-    """
-    check(config)
-    device = system.device(config.device)
-    prepared = tokens.prepare(config.data, initial.tokenizer(config), say=say)
-    batches, valid = Batches(prepared.stream("train"), config), _validation(prepared)
-    refuse_oversized(config, prepared.tokenizer.vocab_size)
-    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device).train()
-    decisions, steps = decide(config, decoder, device), _steps(config)
-    optimizer = optim.build(decoder, config.optim, steps)
-    state = State()
-    times = []
-    for step in range(PLAN_STEPS):
-        start = time.perf_counter()
-        gradient(decoder, decoder.loss, *batches.next(state, decoder, device), decisions)
-        optimizer.step(min(step, steps - 1))[0].item()
-        times.append(time.perf_counter() - start)
-    sizes, read = parameters(decoder), steps * config.train.batch_tokens
-    # Weights and gradients in float32, the optimizer's state, what one pass keeps, and its head.
-    stored = 8 * sizes["total"] + sum(t.numel() * t.element_size() for t in optimizer.tensors().values())
-    kept = decisions.micro_tokens * activation_bytes(config, decisions.kernel, decisions.precision)
-    vocab_size, width = decoder.embed.weight.shape
-    kept += head.peak_bytes(decisions.micro_tokens, vocab_size, width, device.type)
-    if decisions.at_once > 1:  # each with a gradient of its own
-        kept = decisions.at_once * (kept + 4 * sizes["total"])
-    # A validation is forward passes alone: a third of a training step's work for each token.
-    targets = min(VALIDATION_TARGETS, valid.targets) if valid else 0
-    validations = 1 + (read - 1) // config.train.validate_tokens
-    return {
-        "name": directory(config).name,
-        "parameters": sizes,
-        "steps": steps,
-        "tokens": read,
-        "epochs": read / batches.stream.targets,
-        "seconds": min(times) * (steps + validations * targets / config.train.batch_tokens / 3),
-        "memory": stored + kept,
-        "decisions": decisions.explained(),
-    }
-
-
-def _steps(config: Config) -> int:
+def steps_of(config: Config) -> int:
+    """Updates of a whole training."""
     return math.ceil(config.train.tokens / config.train.batch_tokens)
 
 
@@ -341,7 +322,7 @@ def _record(
         "corpus": {"name": prepared.corpus, "fingerprint": prepared.corpus_fingerprint},
         "tokenizer": {"fingerprint": prepared.tokenizer.fingerprint, "vocab_size": prepared.tokenizer.vocab_size},
         "parameters": parameters(decoder),
-        "steps": _steps(config),
+        "steps": steps_of(config),
         "decisions": asdict(decisions),
         "caveat": initial.caveat(config, decoder.encoding),
         "command": command,
@@ -353,7 +334,7 @@ def _record(
 def _status(config: Config, batches: Batches, state: State) -> dict[str, Any]:
     return {
         "step": state.step,
-        "steps": _steps(config),
+        "steps": steps_of(config),
         "tokens": state.step * config.train.batch_tokens,
         "epochs": batches.epochs(state),
         "loss": state.loss,
@@ -364,7 +345,7 @@ def _status(config: Config, batches: Batches, state: State) -> dict[str, Any]:
 
 def _outline(config: Config, prepared: Prepared, stream: Stream, decoder: Decoder) -> str:
     """One line on what is about to be trained."""
-    sizes, steps = parameters(decoder), _steps(config)
+    sizes, steps = parameters(decoder), steps_of(config)
     read = steps * config.train.batch_tokens
     places = ", ".join(f"{sizes[key]:,} in {key}" for key in ("blocks", "embedding", "encoding") if sizes[key])
     return (
@@ -380,7 +361,7 @@ def _valid(state: State) -> str:
     return f"{state.valid:.4f} nats a token of validation text (perplexity {exp(state.valid):.5g})"
 
 
-def _validation(prepared: Prepared) -> Stream | None:
+def validation(prepared: Prepared) -> Stream | None:
     """The split that is read during training, if the corpus has one with text in it."""
     stream = prepared.stream("validation") if "validation" in prepared.splits else None
     return stream if stream and stream.targets else None

@@ -273,7 +273,7 @@ def test_checking_draws_from_no_global_generator(default: Config):
 INERT = {
     "model": {"name"},
     "optim": {"name"},
-    "train": {"micro_tokens", "compile", "threads", "validate_tokens", "checkpoint_seconds"},
+    "train": {"micro_tokens", "compile", "shard", "threads", "validate_tokens", "checkpoint_seconds"},
 }
 
 
@@ -287,6 +287,10 @@ def test_each_setting_either_names_another_run_or_is_known_to_be_inert(default: 
         changed = dataclasses.replace(default, **{group: dataclasses.replace(value, **{setting.name: other})})
         renamed = identity(changed) != identity(default)
         assert renamed is (setting.name not in INERT[group]), f"{group}.{setting.name}"
+
+
+def test_the_name_of_a_run_knows_nothing_of_its_processes(default: Config):
+    assert identity(dataclasses.replace(default, nproc=8)) == identity(default)
 
 
 def test_the_name_of_a_run_knows_nothing_of_evaluation_device_or_study(default: Config):

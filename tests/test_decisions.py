@@ -9,7 +9,7 @@ import tiny
 import torch
 import toys
 
-from posbench import decisions, encodings, system
+from posbench import decisions, encodings, shards, system
 from posbench.config import Config, Model
 from posbench.decisions import Decisions
 from posbench.encodings.base import Shape
@@ -138,6 +138,57 @@ def test_each_stored_decision_holds_and_gets_one_line():
         "compile stays False as at step 0, though it would now be True",
         "micro_tokens stays 4096 as at step 0, though it would now be 512",
     ]
+
+
+def test_another_number_of_processes_decides_anew_what_it_shares_out():
+    """And nothing else; each of two has half of the threads, windows and memory."""
+    asked = replace(STORED, nproc=2, threads=1, micro_tokens=2048, precision="bf16")
+    kept, remarks = decisions.obey(asked, record())
+    assert kept == replace(asked, precision="fp32")
+    assert remarks == [
+        "begun with nproc=1, goes on with nproc=2, each process with 1 threads and 2048 tokens a pass: its bits may "
+        "differ from an undisturbed run's",
+        "precision stays fp32 as at step 0, though it would now be bf16",
+    ]
+    assert decisions.obey(STORED, record(asked))[0] == replace(STORED, precision="bf16")
+
+
+@pytest.mark.parametrize(("nproc", "threads", "windows"), [(1, 8, 5), (2, 4, 3), (4, 2, 2)])
+def test_each_process_has_its_share_of_threads_and_windows(nproc, threads, windows, monkeypatch):
+    """Of 5 windows and 8 cores; the largest share counts, so that all cut theirs alike."""
+    monkeypatch.setattr(system, "DEFAULT_THREADS", 8)
+    monkeypatch.setattr(system, "set_threads", lambda count: count)
+    asked = replace(config(batch_tokens=80), nproc=nproc)
+    made = decisions.decide(asked, tiny.decoder(("rope", {})), CPU)
+    assert (made.nproc, made.threads, made.micro_tokens, made.at_once) == (nproc, threads, 16 * windows, 1)
+    asked = replace(asked, train=replace(asked.train, threads=3))
+    assert decisions.decide(asked, tiny.decoder(("rope", {})), CPU).threads == 3
+
+
+def test_large_models_are_cut_into_pieces_where_there_are_several_processes(monkeypatch):
+    """`base` has 85M parameters in blocks and `small` 32M; here the line is drawn at what a toy has."""
+    several = replace(config(), nproc=2)
+
+    def made(asked: Config, shard: str) -> Decisions:
+        asked = replace(asked, train=replace(asked.train, shard=shard))
+        return decisions.decide(asked, tiny.decoder(("rope", {})), CPU)
+
+    assert 32e6 < shards.FROM < 85e6
+    assert not made(several, "auto").shard
+    assert made(several, "on").shard
+    assert made(several, "on").reasons["shard"] == "asked for"
+    monkeypatch.setattr(shards, "FROM", 1000)
+    assert made(several, "auto").shard
+    assert not made(several, "off").shard
+    assert not made(config(), "on").shard
+
+
+def test_weights_in_pieces_are_not_compiled(monkeypatch):
+    monkeypatch.setattr(system, "has_compiler", lambda: True)
+    assert decisions.compile_decision(config(), CUDA, shard=False)[0]
+    assert not decisions.compile_decision(config(), CUDA, shard=True)[0]
+    with pytest.raises(UserError, match=r"train\.compile=on does not go with weights in pieces"):
+        decisions.compile_decision(config(compile="on"), CUDA, shard=True)
 
 
 def test_what_cannot_be_had_back_is_said():

@@ -42,6 +42,7 @@ SEVERAL = {
     "posbench rm none-L64 --yes": "",
     "posbench sweep encoding=rope,alibi seed=5 train.length=128 workers=2": TINY,
     "posbench study run mine.yaml workers=2": TINY,
+    "posbench train encoding=rope seed=7 train.length=128 nproc=2": TINY,
     "posbench train encoding=alibi train.length=128 seed=6": TINY,
 }
 """Those of the page on sweeps. The first stands there twice."""

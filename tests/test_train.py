@@ -16,7 +16,7 @@ import toys
 from posbench import model, train
 from posbench import run as runs
 from posbench.checkpoint import State
-from posbench.config import Config, Model, Optim
+from posbench.config import Config, Optim
 from posbench.data import tokens
 from posbench.decisions import Decisions
 from posbench.errors import UserError
@@ -230,25 +230,6 @@ def test_every_learned_position_parameter_moves(data: dict):
         end = train.train(config).model()
         for key, tensor in end.named_parameters():
             assert not torch.equal(tensor, start[key]), f"{name}: {key}"
-
-
-def test_a_plan_counts_and_leaves_no_trace(data: dict):
-    """Nano by hand: 4 blocks of 4 x 128^2 + 3 x 128 x 344 + 2 x 128 and a norm of 128; 257 ids x 128. 100 tokens in
-    batches of 32 are 4 steps, 128 tokens."""
-    config = replace(toys.config(data, tokens=100), model=Model())
-    plan = train.plan(config)
-    assert plan["parameters"] == {
-        "blocks": 4 * (4 * 128**2 + 3 * 128 * 344 + 2 * 128) + 128,
-        "embedding": 257 * 128,
-        "encoding": 0,
-        "total": 791_680 + 257 * 128,
-    }
-    assert (plan["steps"], plan["tokens"]) == (4, 128)
-    assert plan["epochs"] == pytest.approx(128 / 640)
-    assert plan["seconds"] > 0
-    assert plan["memory"] > 12 * 791_680
-    assert plan["name"] == runs.name(config)
-    assert not runs.root().exists()
 
 
 def test_a_lower_loss_needs_no_luck(data: dict):

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from posbench import model, optim, system
+from posbench.batches import Batches
 from posbench.bench.cells import compiled
 from posbench.bench.rounds import Ratio, seed_ratio
 from posbench.bench.trial import settle
@@ -31,7 +32,7 @@ from posbench.config import Config
 from posbench.data.tokens import Prepared
 from posbench.decisions import decide
 from posbench.errors import UserError
-from posbench.train import Batches, gradient, validate
+from posbench.train import gradient, validate
 
 Say = Callable[[str], None]
 

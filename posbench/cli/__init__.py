@@ -24,6 +24,7 @@ from typing import Annotated, Any
 import typer
 
 import posbench
+from posbench import processes
 from posbench.cli import (
     bench,
     bridge,
@@ -93,7 +94,7 @@ def _posbench(
 
 def main() -> None:
     """The entry point."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(processes.command(lambda: run(sys.argv[1:])))
 
 
 def run(words: Sequence[str]) -> int:
@@ -111,7 +112,7 @@ def run(words: Sequence[str]) -> int:
             return status
         except UserError as error:
             bridge.tell(error, bridge.debugging())
-            return 2
+            return error.status
         except typer.TyperException as error:
             say(f"error: {legible(error.format_message().replace('Value error, ', ''))}")
             say(_setting(error) or f"{_command(error)} --help lists what there is.")

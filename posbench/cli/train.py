@@ -62,6 +62,8 @@ def train(
 
     posbench train encoding=rope
 
+    posbench train encoding=rope model=base nproc=8
+
     posbench train -m encoding=rope,alibi seed=1,2,3 workers=2 on_error=retry=1
     """
     if cfg is None and (package or resolve):
@@ -91,12 +93,12 @@ def sweep(
 def _launch(
     overrides: list[str] | None, multirun: bool, dry_run: bool, flags: list[str], folder: str | None, form: Format
 ) -> None:
-    def plan(config: Any, command: str) -> None:
-        from posbench import train
+    def estimate(config: Any, command: str) -> None:
+        from posbench.plan import plan
 
-        _show_plan(train.plan(config), form)
+        _show_plan(plan(config), form)
 
-    def plan_all(jobs: list[Job], how: Settings) -> list[Result | None]:
+    def estimate_all(jobs: list[Job], how: Settings) -> list[Result | None]:
         from dataclasses import replace
 
         from posbench.job import Result
@@ -108,13 +110,13 @@ def _launch(
         for number, job in enumerate(jobs, start=1):
             say(f"[{number}/{len(jobs)}] {job.label}")
             try:
-                plan(job.config, job.command)
+                estimate(job.config, job.command)
                 results.append(Result("done"))
             except UserError as error:
                 results.append(Result("failed", error.message, [error.hint] if error.hint else []))
         return results
 
-    work, sweep = (plan, plan_all) if dry_run else (_train, _train_all)
+    work, sweep = (estimate, estimate_all) if dry_run else (_train, _train_all)
     bridge.launch(work, "train", overrides, sweep=sweep if multirun else None, flags=flags, folder=folder)
 
 

@@ -1,0 +1,381 @@
+"""A run that several processes train: the losses of one, the checkpoint of one, and an end together.
+
+Two real processes make all the trainings of `session`, one after another, since a process takes seconds to begin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from posbench import launch, processes, train
+from posbench.config import Config, Optim
+from posbench.errors import UserError
+from posbench.job import Job
+from posbench.launch import Settings
+from posbench.run import Run, all_runs, directory
+
+HERE = Path(__file__).parent
+
+STEPS = 50
+"""As many are compared with those of one process."""
+
+
+def several(data: dict, encoding: str = "t5", method: str = "muon", **settings: Any) -> Config:
+    """One layer; batches of 5 windows, which two processes cannot share equally; an encoding with weights of its own.
+    (In pieces each step sends some forty messages, each of which waits for both processes.)"""
+    usual = {"steps": STEPS, "batch_tokens": 80, "tokens": 80 * STEPS, "validate_tokens": 80 * STEPS}
+    config = toys.config(data, encoding, **{**usual, **settings})
+    model = replace(config.model, layers=1)
+    return replace(config, model=model, optim=Optim(name=method, method=method))
+
+
+# A session ------------------------------------------------------------------------------------------------------------
+
+SELDOM: dict[str, Any] = {"checkpoint_seconds": 3600}
+
+MOVED, STOPPED, FAILED = 10, 20, 13
+"""The steps after which "moved" goes from one process to two, and is stopped; that in which the second one fails."""
+
+
+def trainings(data: dict) -> dict[str, Config]:
+    """What the two processes train, in this order."""
+    return {
+        "muon": several(data, shard="off", **SELDOM),
+        "muon in pieces": several(data, shard="on", micro_tokens=16, **SELDOM),
+        "adamw": several(data, method="adamw", shard="off", **SELDOM),
+        "adamw in pieces": several(data, method="adamw", shard="on", **SELDOM),
+        "moved": several(data, "rope", shard="on", **SELDOM),
+        "wild": replace(several(data, "none"), optim=Optim(lr=1e30, matrix_lr=1e30)),
+        "failing": several(data, "alibi", shard="off"),
+    }
+
+
+def lead(data: dict, root: str) -> int:
+    """In the first process: train all of them, and print what came of each."""
+    found = {}
+    for name, config in trainings(data).items():
+        os.environ["POSBENCH_RUNS"] = f"{root}/{name}"
+        try:
+            train.train(config)
+            found[name] = ["done", ""]
+        except (UserError, SystemExit) as error:
+            found[name] = [type(error).__name__, str(error)]
+    print(json.dumps(found))
+    return 0
+
+
+def second(data: dict) -> int:
+    """The second process, in which a signal comes in one training, and which fails in another."""
+    gradient, take_part, seen = train.gradient, train.take_part, Counter[str]()
+
+    def counted(run: Run, config: Config, *rest: Any) -> None:
+        def step(*how: Any) -> torch.Tensor:
+            seen[name := config.encoding["name"]] += 1
+            if (name, seen[name]) == ("rope", STOPPED - MOVED):
+                os.kill(os.getpid(), signal.SIGTERM)
+            if (name, seen[name]) == ("alibi", FAILED):
+                raise OSError("the second process broke")
+            return gradient(*how)
+
+        train.gradient = step
+        take_part(run, config, *rest)
+
+    train.take_part = counted
+    return processes.command(lambda: 0)
+
+
+@dataclass
+class Session:
+    data: dict
+    root: Path
+    found: dict[str, list[str]]
+    """What each training raised."""
+    statuses: list[int]
+    """With which the processes ended."""
+
+    @contextmanager
+    def at(self, name: str, folder: str = "") -> Iterator[Config]:
+        """The config of a training, in its folder or another one."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("POSBENCH_DATA", str(self.root / "data"))
+            patch.setenv("POSBENCH_RUNS", str(self.root / (folder or name)))
+            yield trainings(self.data)[name]
+
+    def run(self, name: str) -> Run:
+        with self.at(name) as config:
+            return Run(directory(config))
+
+    def alone(self, name: str, folder: str = "") -> Run:
+        """The same run, trained or gone on with by this process."""
+        with self.at(name, folder) as config:
+            return train.train(config)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Two processes, told of each other as torchrun does; before them this one has begun "moved"."""
+    root = tmp_path_factory.mktemp("several")
+    made = Session(toys.text(root / "text"), root, {}, [])
+    with made.at("moved") as config, pytest.MonkeyPatch.context() as patch:
+        toys.interrupted_at(MOVED + 1, patch)
+        with pytest.raises(KeyboardInterrupt):
+            train.train(replace(config, train=replace(config.train, checkpoint_seconds=0)))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+        there |= {"PYTHONPATH": f"{HERE}:{HERE.parent}", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        calls = [f"processes.command(lambda: lead({made.data!r}, {str(root)!r}))", f"second({made.data!r})"]
+        both = [
+            subprocess.Popen(
+                [sys.executable, "-c", f"import sys; from test_processes import *; sys.exit({call})"],
+                env={**os.environ, **there, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank, call in enumerate(calls)
+        ]
+        ended = [process.communicate() for process in both]
+    assert ended[0][0], ended
+    made.found, made.statuses = json.loads(ended[0][0]), [process.returncode for process in both]
+    return made
+
+
+def losses(run: Run) -> list[float]:
+    return [line["loss"] for line in run.metrics() if "loss" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("method", ["muon", "adamw"])
+def test_two_processes_have_the_losses_of_one(session: Session, method: str):
+    """5 windows a batch, in shares of 2 and 3, whole or in pieces: 50 losses within 1e-4, the norm of the gradient
+    before it is clipped, and the weights and validation that come out."""
+    one = session.alone(method, f"alone {method}")
+    for name in (method, f"{method} in pieces"):
+        two = session.run(name)
+        assert session.found[name] == ["done", ""]
+        assert two.record["decisions"]["shard"] == ("pieces" in name)
+        assert len(losses(two)) == STEPS
+        assert losses(two) == pytest.approx(losses(one), abs=1e-4)
+        norms = [[line["norm"] for line in run.metrics() if "norm" in line] for run in (one, two)]
+        assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+        assert max(norms[0]) > 1  # so that it was clipped
+        assert two.status()["valid"] == pytest.approx(one.status()["valid"], abs=1e-4)
+        for key, tensor in load_file(one.weights).items():
+            torch.testing.assert_close(load_file(two.weights)[key], tensor, rtol=0, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_run_is_the_same_run_in_any_number_of_processes(session: Session):
+    """Its name, and what lies in its folder: one process writes."""
+    one, two = session.alone("muon", "alone muon"), session.run("muon")
+    assert one.name == two.name
+    assert {file.name for file in one.path.iterdir()} == {file.name for file in two.path.iterdir()}
+    assert (two.record["decisions"]["nproc"], one.record["decisions"]["nproc"]) == (2, 1)
+    assert [line["step"] for line in two.metrics() if "loss" in line] == list(range(1, STEPS + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_run_moves_from_one_process_to_two_and_back(session: Session):
+    """10 steps in one, 10 in two with weights in pieces, where a signal to the second stops both, 30 in one."""
+    assert session.found["moved"] == ["SystemExit", str(128 + signal.SIGTERM)]
+    stopped = session.run("moved")
+    assert (stopped.status()["state"], stopped.status()["step"]) == ("interrupted", STOPPED)
+    with safe_open(stopped.checkpoint, framework="pt") as file:
+        assert {"rng.cpu", "rng.cpu.1"} <= set(file.keys())
+    moved, whole = session.alone("moved"), session.alone("moved", "undisturbed")
+    log = (moved.path / "log.txt").read_text()
+    assert "begun with nproc=1, goes on with nproc=2, each process with 1 threads" in log
+    assert "going on from step 10 of 50" in log
+    assert "going on from step 20 of 50" in log
+    assert losses(moved) == pytest.approx(losses(whole), abs=1e-4)
+    assert moved.done
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_what_all_processes_find_ends_that_training_alone(session: Session):
+    """The loss is no number in either: the next training of the session is not touched."""
+    kind, said = session.found["wild"]
+    assert kind == "NotFiniteError"
+    assert "no longer finite" in said
+    assert session.run("wild").status()["state"] == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_process_that_fails_ends_all_and_its_words_are_in_the_log(session: Session):
+    said = "Process 1 of 2: the second process broke."
+    assert session.found["failing"] == ["ProcessError", said]
+    assert session.statuses == [0, 1]
+    run = session.run("failing")
+    assert (run.status()["state"], run.status()["reason"]) == ("failed", said)
+    assert said in (run.path / "log.txt").read_text()
+    with safe_open(run.checkpoint, framework="pt") as file:
+        assert json.loads(file.metadata()["posbench"])["state"]["step"] == FAILED - 1
+    assert session.alone("failing").done
+
+
+# nproc= -------------------------------------------------------------------------------------------------------------
+
+
+def begun(words: str, step: int) -> tuple[subprocess.Popen[str], list[str]]:
+    """A command line in a process of its own, read until it says that it has reached `step`."""
+    there = os.environ | {"PYTHONPATH": str(HERE.parent)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-m", "posbench", *words.split()], env=there, text=True, **pipes)
+    said = []
+    assert process.stderr is not None
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith(f"step {step} of"):
+            break
+    return process, said
+
+
+@pytest.fixture
+def words(folders, tmp_path: Path) -> str:
+    """A training that is long enough to be ended, and says so at its first validation, after step 10."""
+    toys.text(tmp_path / "text")
+    texts = " ".join(f"data.{split}={tmp_path}/text/{split}.txt" for split in ("train", "validation"))
+    return (
+        f"train encoding=rope data=files {texts} tokenizer=bytes model.layers=1 model.width=16 model.heads=2 "
+        "model.hidden=24 train.length=16 train.batch_tokens=48 train.tokens=19200 train.validate_tokens=480 "
+        "train.checkpoint_seconds=0 device=cpu nproc=2"
+    )
+
+
+@pytest.mark.faults
+@pytest.mark.process
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_to_the_command_stops_its_processes_with_a_checkpoint(words: str, number: int, status: int):
+    process, said = begun(words, 10)
+    process.send_signal(number)
+    _, rest = process.communicate()
+    assert process.returncode == status, rest
+    (run,) = all_runs()
+    assert run.status()["state"] == "interrupted"
+    assert run.status()["step"] >= 10
+    assert not any("Traceback" in line or "torch" in line for line in [*said, rest])
+
+
+@pytest.mark.faults
+@pytest.mark.process
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_is_killed_ends_the_others_and_the_same_command_goes_on(words: str, rank: int):
+    """The first holds the lock and writes; the second does neither. Exit status 1 and one sentence, no traceback."""
+    process, _ = begun(words, 10)
+    os.kill(child(process.pid, rank), signal.SIGKILL)
+    _, rest = process.communicate()
+    assert process.returncode == 1, rest
+    sentence = f"Process {rank} of 2 was ended by SIGKILL, most likely for want of memory."
+    assert f"error: {sentence}" in rest
+    assert "Traceback" not in rest
+    (run,) = all_runs()
+    assert run.status()["state"] == "failed"
+    assert sentence in (run.path / "log.txt").read_text()
+    step = run.status()["step"]
+    assert train.train(replace(run.config, nproc=1)).done
+    assert f"going on from step {step} of 400" in (run.path / "log.txt").read_text()
+
+
+def child(pid: int, rank: int) -> int:
+    """The process of that rank which `pid` has started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            own = (folder / "environ").read_bytes().split(b"\0")
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == pid and f"RANK={rank}".encode() in own:
+                return int(folder.name)
+    raise AssertionError(f"{pid} has no process {rank}")
+
+
+@pytest.mark.faults
+@pytest.mark.process
+def test_processes_whose_parent_is_killed_end_with_a_checkpoint(words: str):
+    process, _ = begun(words, 10)
+    ends = [os.pidfd_open(child(process.pid, rank)) for rank in (0, 1)]
+    process.kill()
+    for end in ends:
+        assert select.select([end], [], [], 60)[0]
+        os.close(end)
+    process.communicate()
+    (run,) = all_runs()
+    assert run.status()["state"] == "interrupted"
+    assert run.status()["step"] >= 10
+
+
+# What is refused ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nproc", "said"),
+    [
+        (0, "nproc=0 must be 1 or more"),
+        (-2, "nproc=-2 must be 1 or more"),
+        (6, "nproc=6 is more than the windows of a batch, of which there are 5"),
+    ],
+)
+def test_a_number_of_processes_that_makes_no_sense_is_refused(data: dict, folders, nproc: int, said: str):
+    with pytest.raises(UserError, match=said):
+        train.train(replace(several(data), nproc=nproc))
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "said"),
+    [
+        ("cuda", 1, "nproc=2 takes a CUDA device for each process, and this machine has 1"),
+        ("cuda:0", 8, "device=cuda:0 is one device, and nproc=2 takes one for each process"),
+        ("mps", 0, "nproc=2 needs CUDA devices or the CPU"),
+    ],
+)
+def test_a_device_is_needed_for_each_process(
+    data: dict, monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, said: str
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    config = replace(several(data), nproc=2, device=device)
+    with pytest.raises(UserError, match=said):
+        processes.refuse(config, torch.device(device))
+    processes.refuse(replace(config, nproc=1), torch.device(device))
+    processes.refuse(config, torch.device("cpu"))
+
+
+def test_several_runs_at_a_time_are_each_one_process(data: dict):
+    job = Job(replace(several(data), nproc=2), "posbench train ...", "rope")
+    with pytest.raises(UserError, match="nproc=2 is one run on several devices, workers=4 several runs on one each"):
+        launch.run([job], Settings(workers=4), print)
+
+
+def test_torchrun_says_how_many_there_are(data: dict, monkeypatch: pytest.MonkeyPatch):
+    config = several(data)
+    assert processes.counted(replace(config, nproc=3)).nproc == 3
+    for word in processes.ENVIRONMENT:
+        monkeypatch.setenv(word, "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert processes.counted(config).nproc == 4
+    assert processes.here(config) == 2
+    with pytest.raises(UserError, match="nproc=3, and torchrun has started 4 processes"):
+        processes.counted(replace(config, nproc=3))
+    with pytest.raises(UserError, match="workers=2 has no effect under torchrun"):
+        launch.run([Job(config, "", "")], Settings(workers=2), print)
