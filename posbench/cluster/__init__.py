@@ -119,7 +119,7 @@ def run(work: Work, engine: Engine, say: Say, on_row: OnRow, pause: Callable[[fl
     from posbench import job
 
     if engine.threads is not None:
-        work.jobs = [with_threads(one, engine.threads) for one in work.jobs]
+        work.jobs = [with_threads(one, max(1, engine.threads // one.config.nproc)) for one in work.jobs]
     tasks: dict[int, Task] = {}
     told = set[int]()
     silent = 0.0

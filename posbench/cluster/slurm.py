@@ -17,9 +17,12 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -155,15 +158,18 @@ class Attempt:
                 signal.raise_signal(signal.SIGTERM)
 
         # submitit has its handler on one of them, by default SIGUSR2.
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
+        for number in _USER:
             if callable(handler := signal.getsignal(number)):
                 signal.signal(number, partial(time_is_up, handler))
         try:
-            return carry_out(text)
-        except SystemExit:
+            with _children_deaf():
+                return carry_out(text)
+        except SystemExit as end:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm sends one more with the requeue: it is ending already
-            for submitits in requeue:
-                submitits()
+            with suppress(SystemExit):
+                for submitits in requeue:
+                    submitits()
+            _end(end.code)
             raise
 
     def checkpoint(self, *words: Any) -> Any:
@@ -171,3 +177,39 @@ class Attempt:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *words)
+
+
+def _end(status: Any) -> None:
+    """End this process at once: all is on disk, and taking torch apart may take longer than Slurm waits before it
+    kills, and the node counts as occupied so long."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else 1)
+
+
+_USER = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+@contextmanager
+def _children_deaf() -> Iterator[None]:
+    """Within it, processes that are started (nproc=N, a compiler's) have these signals blocked: Slurm sends them to
+    every process of the job, and they end one that knows nothing of them.
+
+    A process has the mask of the thread that starts it. So this thread blocks them too, and another one lets them in
+    for it: Python's handlers are called in the main thread whichever thread a signal comes to.
+    """
+    ready, over = threading.Event(), threading.Event()
+
+    def let_in() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _USER)
+        ready.set()
+        over.wait()
+
+    threading.Thread(target=let_in, daemon=True).start()
+    ready.wait()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _USER)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        over.set()

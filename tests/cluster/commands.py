@@ -83,7 +83,7 @@ class Commands:
     def _file(self, name: str) -> IO[str]:
         return (self.folder / f"{len(self.running)}.{name}").open("w", encoding="utf-8")
 
-    def end(self, running: subprocess.Popen[str], seconds: float = 500) -> tuple[int, str]:
+    def end(self, running: subprocess.Popen[str], seconds: float = 900) -> tuple[int, str]:
         """Its status and what it said, once it has ended."""
         status = running.wait(seconds)
         return status, self.said(running)

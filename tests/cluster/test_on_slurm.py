@@ -126,7 +126,7 @@ def test_one_whose_time_is_up_goes_back_into_the_queue_and_on_to_the_same_bits(c
 
 def test_ctrl_c_empties_the_queue_after_checkpoints(commands: Commands):
     sweep = commands.start(f"sweep encoding=slow seed=1,2,3,4,5,6 train.checkpoint_seconds=1000 {ON_SLURM}")
-    until(lambda: (commands.runs().get("slow-1") is not None) and commands.runs()["slow-1"].started)
+    until(lambda: steps(commands, "slow-1") > 5)
     sweep.send_signal(signal.SIGINT)
     status, said = commands.end(sweep)
     assert status == 130, said

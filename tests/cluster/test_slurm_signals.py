@@ -55,11 +55,33 @@ def test_when_the_time_is_up_the_checkpoint_is_written_before_the_job_goes_back_
         return "never"
 
     signal.signal(signal.SIGUSR2, submitits)
+    monkeypatch.setattr(slurm, "_end", lambda status: order.append("ended"))
     monkeypatch.setattr(slurm, "carry_out", training)
     with pytest.raises(SystemExit) as left:
         Attempt(None)("{}")
-    assert order == ["checkpoint", "requeued"]
-    assert left.value.code == -1
+    assert order == ["checkpoint", "requeued", "ended"]
+    assert left.value.code == 143
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_processes_of_a_job_do_not_die_of_the_signal_that_is_for_the_job(monkeypatch):
+    """Slurm sends it to each: one that is started within has it blocked, and this one hears it all the same."""
+    heard: list[int] = []
+
+    def training(text: str) -> str:
+        child = subprocess.run(["sh", "-c", "kill -USR2 $$; echo alive"], capture_output=True, text=True, check=False)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        return child.stdout
+
+    def leave(*_: Any) -> None:
+        heard.append(signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGUSR2, lambda *_: pytest.fail("it ended in no time"))
+    monkeypatch.setattr(slurm, "carry_out", training)
+    assert Attempt(None)("{}") == "alive\n"
+    assert heard == [signal.SIGTERM]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGUSR1, signal.SIGUSR2}
 
 
 @pytest.mark.usefixtures("handlers")
@@ -68,6 +90,7 @@ def test_after_a_preemption_it_is_slurm_that_brings_the_job_back(monkeypatch):
         raise SystemExit(143)
 
     signal.signal(signal.SIGUSR2, lambda *_: pytest.fail("it asks for a requeue"))
+    monkeypatch.setattr(slurm, "_end", lambda status: None)
     monkeypatch.setattr(slurm, "carry_out", training)
     with pytest.raises(SystemExit) as left:
         Attempt(None)("{}")
