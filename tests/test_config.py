@@ -56,10 +56,21 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Composing ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("choice", [f"{group}={name}" for group in GROUPS for name in choices(group)])
-def test_every_shipped_choice_composes(choice: str):
-    needs = {"data=files": ["data.path=texts"], "tokenizer=file": ["tokenizer.path=tokenizer.json"]}
-    config = compose([choice, *needs.get(choice, [])])
+NEEDS = {"data=files": "data=files needs a text", "tokenizer=file": "tokenizer=file needs tokenizer.path"}
+"""Choices that are nothing without a path, and what is said then."""
+
+ALONE = [choice for group in GROUPS for name in choices(group) if (choice := f"{group}={name}") not in NEEDS]
+
+
+@pytest.mark.parametrize("choice", NEEDS)
+def test_a_choice_that_needs_a_path_asks_for_it(choice: str):
+    with pytest.raises(UserError, match=NEEDS[choice]):
+        compose([choice])
+
+
+@pytest.mark.parametrize("choice", ALONE)
+def test_every_other_shipped_choice_composes(choice: str):
+    config = compose([choice])
     group, name = choice.split("=")
     value = getattr(config, group)
     assert (value["name"] if isinstance(value, dict) else getattr(value, "name", name)) == name
