@@ -10,7 +10,7 @@ import pytest
 import toys
 from conftest import Posbench
 
-from posbench import launch, lock, train
+from posbench import launch, lock
 from posbench.config import Config
 from posbench.job import Job, Result
 from posbench.launch import Settings
@@ -120,7 +120,7 @@ def test_a_dry_run_of_a_sweep_plans_each_and_writes_nothing(posbench: Posbench, 
             "decisions": [],
         }
 
-    monkeypatch.setattr(train, "plan", plan)
+    monkeypatch.setattr("posbench.plan.plan", plan)
     assert posbench("sweep encoding=rope,alibi --dry-run").status == 0
     assert planned == ["rope", "alibi"]
     assert not (tmp_path / "runs").exists()

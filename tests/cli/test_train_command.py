@@ -215,7 +215,7 @@ def test_a_dry_run_trains_nothing(posbench: Posbench, trained: list[tuple[Config
         "memory": 84_477_992,
         "decisions": ["device cpu", "threads 2 (the machine's cores)"],
     }
-    monkeypatch.setattr(train, "plan", lambda config: plan)
+    monkeypatch.setattr("posbench.plan.plan", lambda config: plan)
     done = posbench("train --dry-run")
     assert done.status == 0
     for words in (
