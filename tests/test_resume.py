@@ -330,7 +330,7 @@ checkpoint.save_file = save_file
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param(IN_A_STEP, id="step"),
+        pytest.param(IN_A_STEP, id="step", marks=pytest.mark.faults),
         pytest.param(BEFORE_THE_RENAME, id="rename", marks=pytest.mark.faults),
         pytest.param(HALF_WRITTEN, id="write"),
     ],

@@ -59,6 +59,7 @@ def test_two_at_a_time_are_what_each_is_alone_and_one_that_fails_is_left_behind(
     assert not any(set(line) & {"\x1b", "\r", "\b"} for line in said)
 
 
+@pytest.mark.faults
 def test_ctrl_c_leaves_a_checkpoint_and_the_same_jobs_go_on_to_the_same_bits(
     data: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
