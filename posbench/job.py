@@ -101,7 +101,7 @@ def attempt(job: Job, say: Say, on_row: OnRow = lambda row: None) -> Result:
     An error is in the run's log and in the result. On SIGINT and SIGTERM it ends as `train` does.
     """
     try:
-        return Result("done", rows=_carry_out(job, say, on_row))
+        return Result("done", rows=_rows(job, say, on_row))
     except HeldError as held:
         return Result("held", held.message)
     except Exception as error:
@@ -109,7 +109,7 @@ def attempt(job: Job, say: Say, on_row: OnRow = lambda row: None) -> Result:
         return _note(job, message, _traceback(error), tail)
 
 
-def _carry_out(job: Job, say: Say, on_row: OnRow) -> list[Row]:
+def _rows(job: Job, say: Say, on_row: OnRow) -> list[Row]:
     run, device = job.run, job.config.device
     if job.requests and run.status()["state"] == "rows only":
         rows = evaluate.kept(run, job.requests, device)
@@ -195,6 +195,18 @@ class _Stderr(io.FileIO):
             return memoryview(data).nbytes
 
 
+def carry_out(text: str) -> str:
+    """A job, as `Job.to_json` has it, done in this process, which is there for nothing else; its result, as
+    `Result.to_json` has it.
+
+    What it says goes to stderr. On SIGTERM it writes a checkpoint and ends.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _leave)
+    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
+    return attempt(Job.from_json(text), _say, lambda row: _say(records.sentence(row))).to_json()
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -211,15 +223,12 @@ def _outlive_nobody() -> None:
 
 def main() -> None:
     """Carry out the job on stdin."""
-    job = Job.from_json(sys.stdin.readline())
+    text = sys.stdin.readline()
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Stderr(2, "w", closefd=False)), "utf-8", line_buffering=True)
-    signal.signal(signal.SIGTERM, _leave)
-    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
     threading.Thread(target=_outlive_nobody, daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)  # whatever prints within must not stand before the result
-        result = attempt(job, _say, lambda row: _say(records.sentence(row)))
-        out.write(result.to_json() + "\n")
+        out.write(carry_out(text) + "\n")
 
 
 if __name__ == "__main__":

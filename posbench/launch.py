@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from posbench.cluster import Engine
     from posbench.job import Job, OnRow, Result, Say
 
+SAID = 12
+"""Of a process that ended without a result, the last lines it wrote: so many stand in the summary."""
+
 MOST_WORKERS = 1024
 
 LOOK_SECONDS = 2.0

@@ -17,9 +17,7 @@ from typing import IO
 from posbench import job as jobs
 from posbench import system
 from posbench.job import Job, Result, Say
-
-SAID = 12
-"""Lines that are kept of what a process said, for when it ends without a result."""
+from posbench.launch import SAID
 
 
 class Worker:

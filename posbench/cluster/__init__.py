@@ -1,7 +1,7 @@
 """Jobs on an engine that has a queue and machines of its own: Slurm (slurm.py), Ray (ray.py).
 
     1. submit   what waits, in one piece
-    2. there    `carry_out` in a process of the engine: posbench/job.py, as everywhere
+    2. there    `job.carry_out` in a process of the engine, as everywhere
     3. look     which of them have ended, with a result or without one; a line now and then says how many
     4. note     posbench/launch.py: what failed is tried again or is the end, as `on_error` says
 
@@ -12,10 +12,6 @@ what runs writes a checkpoint and ends.
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -168,28 +164,3 @@ def _count(work: Work, tasks: dict[int, Task]) -> str:
     ended = sum(result is not None for result in work.results)
     at_work = sum(lock.owner(work.jobs[index].run.path) is not None for index in tasks)
     return f"{ended} of {len(work.jobs)} jobs have ended, {at_work} at work, {len(tasks) - at_work} waiting"
-
-
-# In a process of the engine ---------------------------------------------------------------------------------------
-
-
-def carry_out(text: str) -> str:
-    """A job, as `Job.to_json` has it, done in this process; its result, as `Result.to_json` has it.
-
-    What it says goes to stderr. On SIGTERM it writes a checkpoint and ends.
-    """
-    from posbench import records
-    from posbench.job import Job, attempt
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _leave)
-    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
-    return attempt(Job.from_json(text), _say, lambda row: _say(records.sentence(row))).to_json()
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _leave(*_: object) -> None:
-    sys.exit(128 + signal.SIGTERM)

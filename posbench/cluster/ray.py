@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from posbench.cluster import Engine, Lost, Task, carry_out
+from posbench.cluster import Engine, Lost, Task
 from posbench.errors import UserError, reason
 
 if TYPE_CHECKING:
@@ -66,4 +66,6 @@ class RayTask(Task):
 def _attempt(text: str, threads: int | None) -> str:
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
+    from posbench.job import carry_out
+
     return carry_out(text)

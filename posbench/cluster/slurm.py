@@ -29,17 +29,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from posbench.cluster import Engine, Lost, Task, carry_out
+from posbench.cluster import Engine, Lost, Task
 from posbench.errors import UserError, reason
+from posbench.launch import SAID
 
 if TYPE_CHECKING:
     from posbench.job import Job, Result
 
 LOOK_SECONDS = 10.0
 """Between two questions to Slurm's controller, which answers a whole cluster."""
-
-SAID = 12
-"""Lines of a log that a summary shows."""
 
 
 class Slurm(Engine):
@@ -150,6 +148,8 @@ class Attempt:
     def __call__(self, text: str) -> str:
         if self.threads is not None:
             os.environ["OMP_NUM_THREADS"] = str(self.threads)  # before torch is imported
+        from posbench.job import carry_out
+
         requeue: list[partial[None]] = []
 
         def time_is_up(handler: Any, number: int, frame: FrameType | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from posbench import job
 from posbench.cluster import Lost, chosen, slurm
 from posbench.cluster.slurm import Attempt, Slurm, SlurmTask
 from posbench.errors import UserError
@@ -56,7 +57,7 @@ def test_when_the_time_is_up_the_checkpoint_is_written_before_the_job_goes_back_
 
     signal.signal(signal.SIGUSR2, submitits)
     monkeypatch.setattr(slurm, "_end", lambda status: order.append("ended"))
-    monkeypatch.setattr(slurm, "carry_out", training)
+    monkeypatch.setattr(job, "carry_out", training)
     with pytest.raises(SystemExit) as left:
         Attempt(None)("{}")
     assert order == ["checkpoint", "requeued", "ended"]
@@ -78,7 +79,7 @@ def test_the_processes_of_a_job_do_not_die_of_the_signal_that_is_for_the_job(mon
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGUSR2, lambda *_: pytest.fail("it ended in no time"))
-    monkeypatch.setattr(slurm, "carry_out", training)
+    monkeypatch.setattr(job, "carry_out", training)
     assert Attempt(None)("{}") == "alive\n"
     assert heard == [signal.SIGTERM]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGUSR1, signal.SIGUSR2}
@@ -91,7 +92,7 @@ def test_after_a_preemption_it_is_slurm_that_brings_the_job_back(monkeypatch):
 
     signal.signal(signal.SIGUSR2, lambda *_: pytest.fail("it asks for a requeue"))
     monkeypatch.setattr(slurm, "_end", lambda status: None)
-    monkeypatch.setattr(slurm, "carry_out", training)
+    monkeypatch.setattr(job, "carry_out", training)
     with pytest.raises(SystemExit) as left:
         Attempt(None)("{}")
     assert left.value.code == 143
@@ -100,7 +101,7 @@ def test_after_a_preemption_it_is_slurm_that_brings_the_job_back(monkeypatch):
 @pytest.mark.usefixtures("handlers")
 def test_a_job_computes_with_as_many_threads_as_it_has_processors(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.setattr(slurm, "carry_out", lambda text: os.environ["OMP_NUM_THREADS"])
+    monkeypatch.setattr(job, "carry_out", lambda text: os.environ["OMP_NUM_THREADS"])
     assert Attempt(3)("{}") == "3"
 
 
