@@ -8,11 +8,8 @@ from posbench import extensions, initial, records
 from posbench.evaluate import Request
 from posbench.identity import identity
 from posbench.job import Job
-from posbench.records import Row
+from posbench.records import READING, Row
 from posbench.report.parts import SHARED
-
-READING = ("protocol", "length", "stride", "block", "min_context", "split")
-"""How a row was read, as a request says it."""
 
 
 def rows(jobs: Iterable[Job]) -> list[Row]:

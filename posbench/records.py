@@ -60,6 +60,10 @@ class Key:
         return _sha256(_part(Key, self))
 
 
+READING = ("protocol", "length", "stride", "block", "min_context", "split")
+"""How a row was read, as a request says it too; its number of targets may be smaller than what was asked for."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class About:
     """What follows from the key, written out so that a row can be read alone."""
@@ -188,8 +192,13 @@ def sentence(row: Row) -> str:
 
 
 def digest(key: Key) -> str:
-    """64 hex digits that stand for a key; the first 8 are in its file's name."""
+    """64 hex digits that stand for a key."""
     return key._digest
+
+
+def digest8(key: Key) -> str:
+    """The first 8 of them, which are in its file's name and by which a table and a page call the row."""
+    return digest(key)[:8]
 
 
 def file_name(row: Key) -> str:
@@ -197,7 +206,7 @@ def file_name(row: Key) -> str:
     parts = [row.protocol, str(row.length)]
     named = {"stride": row.stride, "block": row.block, "from": row.min_context}
     parts += [f"{name}{value}" for name, value in named.items() if value is not None]
-    return "-".join([*parts, row.split, digest(row)[:8]])
+    return "-".join([*parts, row.split, digest8(row)])
 
 
 def write(folder: Path, row: Row, arrays: Arrays | None) -> Row:

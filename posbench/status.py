@@ -135,8 +135,9 @@ def _key(file: Path, changed: int) -> dict[str, Any] | None:
 
 
 def _answers(key: dict[str, Any], request: Request) -> bool:
-    same = ("protocol", "length", "stride", "block", "min_context", "split")
-    if any(key.get(name) != getattr(request, name) for name in same):
+    from posbench.records import READING  # here, since what is seen without a study can do without numpy
+
+    if any(key.get(name) != getattr(request, name) for name in READING):
         return False
     # A text may have fewer targets than are asked for.
     fits = request.targets is None or key["targets"] <= request.targets

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from posbench.errors import unknown
-from posbench.records import Row, digest
+from posbench.records import Row, digest8
 from posbench.report.claims.comparison import FEWEST_SEEDS
-from posbench.report.curves import difference
-from posbench.report.lengths import numbered, part_title, ratio_text
+from posbench.report.curves import difference, interval
+from posbench.report.lengths import numbered, part_title, ratio_cell
 from posbench.report.parts import Line, Part, parts
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
@@ -77,7 +77,7 @@ def _record(line: Line, base: Line, length: int) -> dict[str, Any] | None:
     found = difference(line, length, base, length)
     if found is None:
         return None
-    low, high = (None, None) if found.deciding is None else found.deciding.interval()
+    low, high = interval(found)
     text = found.text
     return {
         "encoding": line.one.encoding,
@@ -104,10 +104,8 @@ def _record(line: Line, base: Line, length: int) -> dict[str, Any] | None:
 def _cell(line: Line, length: int, record: dict[str, Any] | None) -> Cell:
     if record is None:
         return Cell(None, "n/a") if length in line.rows and not line.measured(length) else EMPTY
-    low, high = record["ratio_low"], record["ratio_high"]
-    interval = "" if low is None else f" [{ratio_text(low)}, {ratio_text(high)}]"
-    source = digest(line.measured(record["length"])[0])[:8]
-    return Cell(record["ratio"], ratio_text(record["ratio"]) + interval, source=source)
+    source = digest8(line.measured(record["length"])[0])
+    return ratio_cell(record["ratio"], record["ratio_low"], record["ratio_high"], source)
 
 
 def _with_best(rows: list[list[Cell]]) -> list[list[Cell]]:

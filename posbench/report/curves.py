@@ -13,11 +13,14 @@ from dataclasses import dataclass
 
 from posbench.records import Row
 from posbench.report.claims.comparison import Comparison, compare
-from posbench.report.parts import Line, Part, parts
+from posbench.report.parts import Line, Part, parts, together
 from posbench.statistics import exp
 
 TEXT = ("corpus_hash", "tokenizer_hash", "split")
 """What the parts of one figure have in common."""
+
+STEEP = 5.0
+"""From largest to smallest value: more is drawn on a logarithmic scale."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,15 @@ class Curve:
         """Those that can be drawn: not those whose perplexity no float holds."""
         return [point for point in self.measured if math.isfinite(value(point))]
 
+    @property
+    def values(self) -> list[float]:
+        """Of these."""
+        return [value(point) for point in self.finite]
+
 
 def texts(rows: Sequence[Row]) -> list[list[Part]]:
     """The parts of the rows, those of one text and tokenizer together."""
-    found: dict[tuple[object, ...], list[Part]] = {}
-    for part in parts(rows):
-        found.setdefault(tuple(part.shared[key] for key in TEXT), []).append(part)
-    return list(found.values())
+    return together(parts(rows), TEXT)
 
 
 def perplexities(lines: Sequence[Line]) -> list[Curve]:
@@ -68,6 +73,13 @@ def perplexities(lines: Sequence[Line]) -> list[Curve]:
     return [
         Curve(line, [_point(line, length, _loss(line, length), exp) for length in sorted(line.rows)]) for line in lines
     ]
+
+
+def worth_drawing(curves: Sequence[Curve]) -> list[Curve]:
+    """Those with a value; a reference that is above all runs would only press them together."""
+    known = [curve for curve in curves if curve.finite]
+    runs = [found for curve in known if curve.line.one.kind == "run" for found in curve.values]
+    return [curve for curve in known if curve.line.one.kind == "run" or not runs or min(curve.values) <= max(runs)]
 
 
 def use_of_context(line: Line) -> tuple[int, Curve] | None:
@@ -89,6 +101,11 @@ def difference(line: Line, length: int, base: Line, base_length: int) -> Compari
     return compare(pairs) if pairs else None
 
 
+def interval(found: Comparison | None) -> tuple[float, float] | tuple[None, None]:
+    """Both ends of the 95 % interval in nats a token; None for each where nothing decides."""
+    return (None, None) if found is None or found.deciding is None else found.deciding.interval()
+
+
 def _loss(line: Line, length: int) -> Comparison | None:
     rows = line.measured(length)
     return compare({row.seed: [(1, row)] for row in rows}) if rows else None
@@ -97,7 +114,7 @@ def _loss(line: Line, length: int) -> Comparison | None:
 def _point(line: Line, length: int, found: Comparison | None, scale: Callable[[float], float]) -> Point:
     if found is None:
         return Point(length, None)
-    if found.deciding is None or math.isinf(found.deciding.error):
+    low, high = interval(found)
+    if low is None or high is None or math.isinf(high):
         return Point(length, scale(found.mean))
-    low, high = found.deciding.interval()
     return Point(length, scale(found.mean), scale(low), scale(high))

@@ -12,7 +12,7 @@ import numpy as np
 from posbench import data, records
 from posbench.data.tokens import read_header
 from posbench.errors import UserError
-from posbench.records import Row, digest
+from posbench.records import Row, digest8
 from posbench.report.parts import Line, Part, how
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 
@@ -47,7 +47,7 @@ def document_table(part: Part, named: Mapping[int, str]) -> Table | None:
         losses = [found[id(line)].get(number) for line in lines]
         count = next(loss[1] for loss in losses if loss)
         shown = [
-            EMPTY if loss is None else Cell(loss[0], f"{loss[0]:.3f}", source=digest(line.measured(length)[0])[:8])
+            EMPTY if loss is None else Cell(loss[0], f"{loss[0]:.3f}", source=digest8(line.measured(length)[0]))
             for loss, line in zip(losses, lines, strict=True)
         ]
         rows.append([cell(name), cell(count), *shown])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from posbench.errors import UserError
-from posbench.records import Row, digest
+from posbench.records import Row, digest8
 from posbench.report.parts import SHARED, Line, Part, gain, how, parts, shape_text
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.run import Run
@@ -130,7 +130,7 @@ def _record(line: Line, length: int, none: Line | None, trained: Line | None) ->
         "train_tokens": row.train_tokens,
         "dtype": row.dtype,
         "runs": [one.run for one in line.rows[length]],
-        "rows": [digest(one)[:8] for one in line.rows[length]],
+        "rows": [digest8(one) for one in line.rows[length]],
         "best": False,
     }
 
@@ -290,6 +290,12 @@ def ratio_text(value: float, error: float | None = None) -> str:
     if value >= 1e7:
         return f"{value:.3g}"
     return f"{value:.3f}" + ("" if error is None else f" ±{error:.3f}")
+
+
+def ratio_cell(value: float, low: float | None, high: float | None, source: str) -> Cell:
+    """Such as "0.977 [0.970, 0.985]": a ratio with the ends of its interval, where it has one."""
+    interval = "" if low is None or high is None else f" [{ratio_text(low)}, {ratio_text(high)}]"
+    return Cell(value, ratio_text(value) + interval, source=source)
 
 
 def _and(words: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import posbench
 from posbench import files
 from posbench.errors import UserError
-from posbench.records import Row, digest, extension_label, file_name
+from posbench.records import Row, digest8, extension_label, file_name
 from posbench.report import claims, published, tables
 from posbench.report.claims import Claim, Verdict
 from posbench.report.curves import texts
@@ -111,12 +111,12 @@ def html(report: Report, said: Content, drawn: Sequence[Drawing]) -> str:
     def markup(table: Table) -> Markup:
         return Markup(tables.html(table, known))
 
-    known = {digest(row)[:8] for row in report.rows}
+    known = {digest8(row) for row in report.rows}
     environment = Environment(
         loader=PackageLoader("posbench.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"table": markup, "linked": lambda text: Markup(tables.linked(text))}
-    environment.globals |= {"digest": lambda row: digest(row)[:8], "extension_label": extension_label}
+    environment.globals |= {"digest8": digest8, "extension_label": extension_label}
     return environment.get_template("page.html").render(
         report=report,
         style=Markup((Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")),

@@ -152,6 +152,14 @@ def parts(rows: Iterable[Row]) -> list[Part]:
     return [_part(dict(zip(SHARED, key, strict=True)), members) for key, members in groups.items()]
 
 
+def together(found: Iterable[Part], keys: Sequence[str]) -> list[list[Part]]:
+    """The parts, those in one list that have the same `keys` (of `SHARED`), in the order in which they first come."""
+    groups: dict[tuple[Any, ...], list[Part]] = {}
+    for part in found:
+        groups.setdefault(tuple(part.shared[key] for key in keys), []).append(part)
+    return list(groups.values())
+
+
 def _join_halves(groups: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[Any, ...], list[Row]]:
     """Sliding rows whose stride is half of their length belong together although their strides differ.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from posbench.records import digest
+from posbench.records import digest8
 from posbench.report.claims.claim import MARGIN
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison
-from posbench.report.curves import difference
-from posbench.report.lengths import perplexity_text, ratio_text
+from posbench.report.curves import difference, interval
+from posbench.report.lengths import perplexity_text, ratio_cell
 from posbench.report.parts import Line, Part
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
@@ -23,9 +23,9 @@ USE = {"better": "helps", "worse": "harms", "the same": "not used"}
 
 def verdict(found: Comparison | None) -> str:
     """better | worse | the same | undecided, of a difference in nats; "" where there is no interval."""
-    if found is None or found.deciding is None:
+    low, high = interval(found)
+    if low is None or high is None:
         return ""
-    low, high = found.deciding.interval()
     if exp(high) <= 1 + MARGIN and exp(low) >= 1 / (1 + MARGIN):
         return "the same"
     return "worse" if low > 0 else "better" if high < 0 else "undecided"
@@ -82,7 +82,7 @@ def _record(line: Line, flat: Part | None, same: Part | None) -> dict[str, Any]:
         ours = next((one for one in part.lines if _like(one) == _like(line)), None)
         rows = ours.rows.get(length, []) if ours else []
         found = difference(ours, length, ours, home) if ours else None
-        low, high = (None, None) if found is None or found.deciding is None else found.deciding.interval()
+        low, high = interval(found)
         record |= {
             f"{key}_ratio": found and exp(found.mean),
             f"{key}_low": low if low is None else exp(low),
@@ -114,7 +114,7 @@ def _like(line: Line) -> tuple[Any, ...]:
 
 def _source(line: Line, length: int) -> str:
     rows = line.rows.get(length)
-    return digest(rows[0])[:8] if rows else ""
+    return digest8(rows[0]) if rows else ""
 
 
 def _cell(key: str, record: dict[str, Any]) -> Cell:
@@ -127,8 +127,7 @@ def _cell(key: str, record: dict[str, Any]) -> Cell:
     if key.endswith("_ratio"):
         name = key.removesuffix("_ratio")
         low, high = record[f"{name}_low"], record[f"{name}_high"]
-        interval = "" if low is None else f" [{ratio_text(low)}, {ratio_text(high)}]"
-        return EMPTY if value is None else Cell(value, ratio_text(value) + interval, source=record[f"{name}_row"])
+        return EMPTY if value is None else ratio_cell(value, low, high, record[f"{name}_row"])
     if key == "tokens_per_second":
         return EMPTY if value is None else Cell(value, f"{value:,.0f}")
     return cell(value, str(value)) if isinstance(value, str) else cell(value)

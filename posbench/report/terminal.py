@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from string import ascii_letters
 
-from posbench.report.curves import Curve, perplexities, value
+from posbench.report.curves import STEEP, Curve, perplexities, value, worth_drawing
 from posbench.report.lengths import part_title, perplexity_text
 from posbench.report.parts import Part
 
@@ -26,18 +26,10 @@ LEAST, MOST = 30, 100
 
 HEIGHT = 16
 
-STEEP = 5.0
-"""From largest to smallest value: more is drawn on a logarithmic scale."""
-
 
 def plot(part: Part, width: int) -> str:
     """The perplexity of every line of a part over the lengths, and which letter is which."""
-    curves = [curve for curve in perplexities([*part.lines, *part.references]) if curve.finite]
-    # A reference above all runs would only press them together.
-    top = max(
-        (value(point) for curve in curves if curve.line.one.kind == "run" for point in curve.finite), default=None
-    )
-    curves = [curve for curve in curves if top is None or min(value(point) for point in curve.finite) <= top]
+    curves = worth_drawing(perplexities([*part.lines, *part.references]))
     names = ascii_letters[: len(curves)] if len(curves) <= len(ascii_letters) else "?" * len(curves)
     letters = list(zip(names, curves, strict=True))
     lines = _drawn(letters, part.lengths, max(LEAST, min(width, MOST))) if curves else []
@@ -45,7 +37,7 @@ def plot(part: Part, width: int) -> str:
 
 
 def _drawn(letters: Sequence[tuple[str, Curve]], lengths: Sequence[int], width: int) -> list[str]:
-    values = [value(point) for _, curve in letters for point in curve.finite]
+    values = [found for _, curve in letters for found in curve.values]
     low, high = min(values), max(values)
     steep = high > STEEP * low
     text = [perplexity_text(low), perplexity_text(high)]

@@ -9,7 +9,7 @@ from posbench.records import Row, extension_label
 from posbench.report.claims.claim import Claim, Side
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison, Terms, compare
 from posbench.report.claims.failure import Failure, candidates, failure
-from posbench.report.parts import Line, Part, Value, parts
+from posbench.report.parts import Line, Part, Value, parts, together
 from posbench.statistics import exp, holm
 
 LEVEL = 0.05
@@ -90,10 +90,8 @@ def judge(claims: Iterable[Claim], rows: Iterable[Row]) -> list[Verdict]:
 
     Primary claims are corrected for their number, those that were not measured among them.
     """
-    texts: dict[tuple[object, ...], list[Part]] = {}
-    for part in parts(rows):
-        texts.setdefault(tuple(part.shared[key] for key in TEXT), []).append(part)
-    return _corrected([_judge(claim, list(texts.values())) for claim in claims])
+    texts = together(parts(rows), TEXT)
+    return _corrected([_judge(claim, texts) for claim in claims])
 
 
 def without(verdicts: Iterable[Verdict], document: int) -> list[Verdict]:

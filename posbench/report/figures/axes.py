@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from posbench.report.curves import Curve, value
+from posbench.report.curves import STEEP, Curve, value
 from posbench.report.figures.style import INK, MUTED, Look
 
 if TYPE_CHECKING:
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 NAMED = 7
 """Lengths that are named along an axis, at most about so many; never two within half an octave."""
-
-STEEP = 5.0
-"""From largest to smallest value: more is drawn on a logarithmic scale."""
 
 
 def length_axis(axes: Axes, lengths: Iterable[int], homes: Iterable[int], label: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from posbench.report.curves import Curve, perplexities, value
+from posbench.report.curves import Curve, perplexities, value, worth_drawing
 from posbench.report.figures.axes import draw, end_labels, length_axis, value_axis
 from posbench.report.figures.drawing import Drawing, height, panels
 from posbench.report.figures.style import looks
@@ -28,11 +28,11 @@ def by_length(parts: Sequence[Part], name: str, title: str, extended: bool = Fal
     look = looks([line for _, lines in chosen for line in lines])
     with panels(len(chosen), height(max(len(lines) for _, lines in chosen))) as (figure, axes):
         for one, (part, lines) in zip(axes, chosen, strict=True):
-            curves = _worth_drawing(perplexities(lines))
+            curves = worth_drawing(perplexities(lines))
             homes = [line.train_length for line in lines if line.train_length]
             one.set_title(how(part), loc="left")
             length_axis(one, part.lengths, homes, "tokens read at once")
-            value_axis(one, [found for curve in curves for found in _values(curve)], "perplexity")
+            value_axis(one, [found for curve in curves for found in curve.values], "perplexity")
             absent = [curve for curve in curves if len(curve.measured) < len(curve.points)]
             for curve in curves:
                 draw(one, curve, look[id(curve.line)], absent.index(curve) if curve in absent else 0, len(lines))
@@ -53,17 +53,6 @@ def _lines(part: Part, extended: bool) -> list[Line]:
         return [line for line in [*part.lines, *part.references] if line.one.extension is None]
     with_extension = {line.one.run_hash for line in part.lines if line.one.extension is not None}
     return [line for line in part.lines if line.one.run_hash in with_extension]
-
-
-def _worth_drawing(curves: Sequence[Curve]) -> list[Curve]:
-    """Those with a value; a reference that is above all runs would only press them together."""
-    known = [curve for curve in curves if curve.finite]
-    runs = [found for curve in known if curve.line.one.kind == "run" for found in _values(curve)]
-    return [curve for curve in known if curve.line.one.kind == "run" or not runs or min(_values(curve)) <= max(runs)]
-
-
-def _values(curve: Curve) -> list[float]:
-    return [value(point) for point in curve.finite]
 
 
 def _end(curve: Curve) -> tuple[float, float]:
