@@ -19,6 +19,17 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
+def place(tmp_path: Path, folders: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, for the commands of a page, which train some twenty times."""
+    from posbench import train
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
+    monkeypatch.setattr(train, "VALIDATION_TARGETS", 2048)
+    return tmp_path
+
+
+@pytest.fixture
 def data(tmp_path: Path) -> dict:
     """`config.data` of the text of toys.py."""
     import toys

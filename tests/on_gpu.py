@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posbench import attention, encodings, model, optim
+from posbench import attention, model, optim
 from posbench.check import reference
+from posbench.check.subject import Subject
 from posbench.compose import load_group
 from posbench.config import Config, Model, Optim, Train
 from posbench.encodings.base import Encoding, Shape
@@ -36,15 +37,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 
 def encoding(name: str) -> Encoding:
     """A layer's encoding with its learned parameters drawn wide."""
-    built = encodings.build(load_group("encoding", name), SHAPE).for_layer(0)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in built.parameters():
-            parameter.normal_(0.0, 0.5, generator=generator)
-    for module in built.modules():
-        if isinstance(module, Encoding):
-            module.constrain()
-    return built
+    return Subject(load_group("encoding", name)).encoding(SHAPE).for_layer(0)
 
 
 def attends(name: str, length: int, dtype: torch.dtype, device: torch.device, queries: int | None = None) -> None:

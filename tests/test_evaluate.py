@@ -33,9 +33,7 @@ from posbench.run import Run, directory
 
 
 @pytest.fixture(autouse=True)
-def _roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+def _roots(folders: None, monkeypatch: pytest.MonkeyPatch):
     # Bits and messages are those of the CPU, also where `auto` would find a GPU.
     monkeypatch.setattr(evaluate.system, "device", lambda name: torch.device("cpu"))
 

@@ -17,11 +17,7 @@ from posbench.identity import from_dict, identity, to_dict
 from posbench.run import Run, name
 from posbench.train import train
 
-
-@pytest.fixture(autouse=True)
-def _roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+pytestmark = pytest.mark.usefixtures("folders")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from pages import ROOT, TINY, block, commands
 
-from posbench import cli, cluster, train
+from posbench import cli, cluster
 from posbench.check.properties import PROPERTIES
 from posbench.compose import combinations, compose
 from posbench.encodings.base import HOOKS, Encoding
@@ -101,23 +101,12 @@ def test_what_the_docs_have_and_no_test_runs_is_understood_all_the_same(monkeypa
             assert words in (["posbench[slurm]"], ["posbench[ray]"])
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty folder to work in, with runs and prepared text of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
-    monkeypatch.setattr(train, "VALIDATION_TARGETS", 2048)  # read after each of some twenty runs
-    return tmp_path
-
-
 @pytest.mark.slow
-def test_an_encoding_of_ones_own_gets_check_and_table(folder, capfd):
+def test_an_encoding_of_ones_own_gets_check_and_table(place, capfd):
     """Its files are written and its commands given as the page has them, in one empty folder."""
-    (folder / "my" / "encoding").mkdir(parents=True)
+    (place / "my" / "encoding").mkdir(parents=True)
     for name in re.findall(r"`(my/encoding/\w+\.(?:py|yaml))`:\n\n```", OWN.read_text(encoding="utf-8")):
-        (folder / name).write_text(block(OWN, name), encoding="utf-8")
+        (place / name).write_text(block(OWN, name), encoding="utf-8")
     printed = ""
     for command in commands(OWN):
         status = cli.run([*shlex.split(command)[1:], *SMALLEST[command].split()])
@@ -135,10 +124,10 @@ def test_an_encoding_of_ones_own_gets_check_and_table(folder, capfd):
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_sweeps_and_a_study_of_ones_own_run_as_the_page_has_them(folder, capfd):
+def test_sweeps_and_a_study_of_ones_own_run_as_the_page_has_them(place, capfd):
     """In one folder: what is done is found again, a run that was removed is made again, in a process of its own."""
     for name in ("mine.yaml", "more.txt"):
-        (folder / name).write_text(block(SWEEPS, name), encoding="utf-8")
+        (place / name).write_text(block(SWEEPS, name), encoding="utf-8")
     out, err = {}, {}
     for command in (command for command in commands(SWEEPS) if command not in ELSEWHERE):
         status = cli.run([*shlex.split(command)[1:], *SEVERAL[command].split()])

@@ -24,9 +24,7 @@ from posbench.train import train
 
 
 @pytest.fixture(autouse=True)
-def _roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+def _roots(folders: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(evaluate.system, "device", lambda name: torch.device("cpu"))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pages import PAGES, ROOT, TINY, anchors, block, commands
 
-from posbench import cli, train
+from posbench import cli
 from posbench.search_path import choices
 
 PAGE = ROOT / "README.md"
@@ -75,17 +75,6 @@ ELSEWHERE = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty folder to work in, with runs and prepared text of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
-    monkeypatch.setattr(train, "VALIDATION_TARGETS", 2048)  # read after each of some twenty runs
-    return tmp_path
-
-
 def test_every_command_has_a_smallest_form_and_every_form_a_command():
     """Those of docs/ are in test_pages.py."""
     written = {command for page in (PAGE, ROOT / "CONTRIBUTING.md") for command in commands(page)}
@@ -94,15 +83,15 @@ def test_every_command_has_a_smallest_form_and_every_form_a_command():
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_the_commands_of_the_readme_run(folder, capfd):
+def test_the_commands_of_the_readme_run(place, capfd):
     """In the README's order and one folder: what a command reads is what those before it made."""
     for name in ("my/encoding/log.py", "my/encoding/log.yaml"):
-        file = folder / name
+        file = place / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block(PAGE, name), encoding="utf-8")
-    (folder / "texts").mkdir()
+    (place / "texts").mkdir()
     for number in range(4):
-        (folder / "texts" / f"{number}.txt").write_text(f"The {number} cats sat on the mat. " * 200, encoding="utf-8")
+        (place / "texts" / f"{number}.txt").write_text(f"The {number} cats sat on the mat. " * 200, encoding="utf-8")
     for command in commands(PAGE):
         if command in ELSEWHERE:
             continue
@@ -113,7 +102,7 @@ def test_the_commands_of_the_readme_run(folder, capfd):
         # What a command is for goes to stdout; preparing and a sweep have nothing to show.
         assert printed.out or words[0] in ("data", "train"), command
 
-    (run,) = (folder / "runs").glob("rope-L512-nano-s1-*")
+    (run,) = (place / "runs").glob("rope-L512-nano-s1-*")
     kept = re.search(r"## How results are kept\n\n```\n(.*?)```", README, re.S)
     assert kept
     names = re.findall(r"(?:rows/\*|\b[a-z]+)\.(?:jsonl?|yaml|safetensors|txt|npz)", kept[1])
@@ -129,7 +118,7 @@ def test_the_commands_of_the_readme_run(folder, capfd):
 
 
 @pytest.mark.slow
-def test_the_whole_comparison_in_its_smallest_form(folder, capfd):
+def test_the_whole_comparison_in_its_smallest_form(place, capfd):
     """Its numbers mean nothing, and it has to say so."""
     assert cli.run(["reproduce", "--smoke"]) == 0
     printed = capfd.readouterr()

@@ -20,10 +20,8 @@ LINE = {"step": 30, "tokens": 3000, "loss": 4.25, "tokens_per_second": 500.0}
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, folders: None) -> Run:
     """A run that is trained, at 64."""
-    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
     made.text(tmp_path / "texts")
     return made.finished_run(tmp_path / "texts", "rope", 64)
 

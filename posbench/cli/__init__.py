@@ -24,7 +24,6 @@ from typing import Annotated, Any
 import typer
 
 import posbench
-from posbench import processes
 from posbench.cli import (
     bench,
     bridge,
@@ -94,6 +93,11 @@ def _posbench(
 
 def main() -> None:
     """The entry point."""
+    if "WORLD_SIZE" not in os.environ:
+        sys.exit(run(sys.argv[1:]))
+    # Of several processes (torchrun). What they need is not imported to show a --help.
+    from posbench import processes
+
     sys.exit(processes.command(lambda: run(sys.argv[1:])))
 
 

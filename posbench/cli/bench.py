@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posbench.cli import completion
-from posbench.cli.options import ConfigDirOption, Format, FormatOption, Lengths, lengths, say, settings, show
+from posbench.cli.options import (
+    ConfigDirOption,
+    Format,
+    FormatOption,
+    Lengths,
+    command_line,
+    lengths,
+    say,
+    settings,
+    show,
+)
 from posbench.errors import UserError
 from posbench.search_path import extra_dir
 
@@ -94,8 +103,10 @@ def encodings(
         outcome = _compared(
             entries.of_encodings(configs, work), _budget(config, rounds, memory, trial_seconds, seconds, within)
         )
-        command = _command("encodings", overrides, encodings=names, lengths=_joined(work.lengths), rounds=rounds,
-                           vocab=vocab, eval_tokens=eval_tokens, memory=memory, config_dir=config_dir)  # fmt: skip
+        command = command_line(
+            "bench", "encodings", overrides=overrides, encodings=names, lengths=_joined(work.lengths), rounds=rounds,
+            vocab=vocab, eval_tokens=eval_tokens, memory=memory, config_dir=config_dir,
+        )  # fmt: skip
         facts = _facts(config, vocab, command)
         rows = _records(outcome)
         _print([tables.comparison("What encodings cost", tables.ENCODINGS, rows, facts), _machine(outcome, facts)],
@@ -148,9 +159,11 @@ def peers(
             entries.of_peers(configs, chosen, work, compile and system.has_compiler()),
             _budget(config, rounds, memory, trial_seconds, seconds, within),
         )
-        command = _command("peers", overrides, peers=names, encodings=of, lengths=_joined(work.lengths), rounds=rounds,
-                           vocab=vocab, eval_tokens=eval_tokens, no_compile=not compile, memory=memory,
-                           config_dir=config_dir)  # fmt: skip
+        command = command_line(
+            "bench", "peers", overrides=overrides, peers=names, encodings=of, lengths=_joined(work.lengths),
+            rounds=rounds, vocab=vocab, eval_tokens=eval_tokens, no_compile=not compile, memory=memory,
+            config_dir=config_dir,
+        )  # fmt: skip
         facts = _facts(config, vocab, command, "transformers", "x-transformers")
         rows = _records(outcome)
         title = "posbench and its peers at the same shape"
@@ -196,8 +209,10 @@ def time_to_loss(
         system.set_threads(config.train.threads)
         prepared = tokens.prepare(config.data, config.tokenizer, say=say)
         found = race(config, adamw, prepared, peaks, numbers, parts, validations, say)
-        command = _command("time-to-loss", overrides, rates=rates, seeds=seeds, shares=shares, validations=validations,
-                           config_dir=config_dir)  # fmt: skip
+        command = command_line(
+            "bench", "time-to-loss", overrides=overrides, rates=rates, seeds=seeds, shares=shares,
+            validations=validations, config_dir=config_dir,
+        )  # fmt: skip
         facts = _facts(config, prepared.tokenizer.vocab_size, command)
         _print([tables.rates(found, facts), tables.times(found, config.optim.name, facts)], out, format)
 
@@ -272,18 +287,6 @@ def _machine(outcome: Outcome, facts: dict[str, Any]) -> Table:
     from posbench.bench.compare import limit_records
 
     return tables.machine(limit_records(outcome), facts)
-
-
-def _command(name: str, overrides: Sequence[str] | None, **options: Any) -> str:
-    """The command line that repeats it."""
-    words = ["posbench", "bench", name, *settings(overrides)]
-    for key, value in options.items():
-        option = f"--{key.replace('_', '-')}"
-        if value is True:
-            words.append(option)
-        elif value is not None and value is not False:
-            words += [option, str(value)]
-    return shlex.join(words)
 
 
 def _facts(config: Config, vocab: int, command: str, *packages: str) -> dict[str, Any]:

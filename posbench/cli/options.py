@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -96,6 +97,18 @@ def legible(text: str) -> str:
     rope\x1b[2J\n
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def command_line(*words: str, overrides: Sequence[str] | None, **options: Any) -> str:
+    """What to type to have it once more; an option that is None or False is not on it."""
+    line = ["posbench", *words, *settings(overrides)]
+    for key, value in options.items():
+        option = f"--{key.replace('_', '-')}"
+        if value is True:
+            line.append(option)
+        elif value is not None and value is not False:
+            line += [option, str(value)]
+    return shlex.join(line)
 
 
 def say(text: str) -> None:

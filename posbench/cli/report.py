@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posbench.cli import completion
-from posbench.cli.options import ConfigDirOption, RunsArgument, say, settings
+from posbench.cli.options import ConfigDirOption, RunsArgument, command_line, say, settings
 from posbench.cli.read import rows_of
 from posbench.errors import UserError
 from posbench.search_path import extra_dir
@@ -63,16 +62,14 @@ def report(
 
     need()
     speeds = read_bench(bench) if bench else []
-    words = ["posbench", "report", *([study] if study else []), *settings(overrides)]
-    options = {"--budget": budget if budget != "default" else None, "--bench": bench, "--config-dir": config_dir}
-    words += [word for key, value in options.items() if value is not None for word in (key, str(value))]
+    command = page_command(study, budget, overrides, config_dir, bench)
     with extra_dir(config_dir):
         if study is None:
-            made = page.Report("Position encodings: all runs", rows_of(None), shlex.join(words), bench=speeds)
+            made = page.Report("Position encodings: all runs", rows_of(None), command, bench=speeds)
             folder = run.root() / "report" / "all"
         else:
             plan = _plan(study, budget, overrides, config_dir)
-            found = of_study(plan, shlex.join(words), speeds)
+            found = of_study(plan, command, speeds)
             if found is None:
                 raise UserError(
                     f"Nothing of the study {plan.study.name} ({budget}) has been measured in {run.root()}.",
@@ -80,6 +77,20 @@ def report(
                 )
             made, folder = found, place(plan)
     print(page.write(made, out or folder))
+
+
+def page_command(
+    study: str | None, budget: str, overrides: list[str] | None, config_dir: str | None, bench: Path | None = None
+) -> str:
+    """The command line that makes a page again."""
+    return command_line(
+        "report",
+        *([study] if study else []),
+        overrides=overrides,
+        budget=None if budget == "default" else budget,
+        bench=bench,
+        config_dir=config_dir,
+    )
 
 
 def _plan(name: str, budget: str, overrides: list[str] | None, config_dir: str | None) -> Plan:

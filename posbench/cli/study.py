@@ -3,14 +3,13 @@ seeds it needs."""
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
 
 from posbench.cli import completion
 from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, say_row, settings, show
-from posbench.cli.report import say_page
+from posbench.cli.report import page_command, say_page
 from posbench.errors import UserError
 from posbench.search_path import extra_dir
 
@@ -106,13 +105,6 @@ def reproduce(
     _run(STUDY, "full" if full else "smoke" if smoke else "default", overrides, None, format)
 
 
-def _again(name: str, budget: str, words: list[str] | None, folder: str | None) -> str:
-    """The command that makes its page again."""
-    options = {"--budget": budget if budget != "default" else None, "--config-dir": folder}
-    given = [word for key, value in options.items() if value is not None for word in (key, value)]
-    return shlex.join(["posbench", "report", name, *settings(words), *given])
-
-
 def _run(name: str, budget: str, words: list[str] | None, folder: str | None, form: Format) -> None:
     from posbench import cluster, launch, study
     from posbench.progress import duration
@@ -125,7 +117,7 @@ def _run(name: str, budget: str, words: list[str] | None, folder: str | None, fo
     if outcome.rows:
         show(outcome.tables(), form)
     say(f"Took {duration(outcome.seconds)} at {outcome.matmul_rate:.0f} GF/s of float32 matmul.")
-    say_page(plan, _again(name, budget, words, folder))
+    say_page(plan, page_command(name, budget, words, folder))
     lines = launch.summary(outcome.results)
     for line in lines:
         say(line)
