@@ -72,7 +72,7 @@ class Slurm(Engine):
             lines = [line for line in str(error).splitlines() if line.strip()]
             raise UserError(f"Slurm does not take the jobs: {lines[-1] if lines else reason(error)}") from error
         self.missing.update({job.job_id: 0 for job in found})
-        return [SlurmTask(self, job) for job in found]
+        return [SlurmTask(self, job.task(0)) for job in found]
 
     def _of_executor(self) -> dict[str, Any]:
         # Absolute, since it names the logs; %j stays for submitit to fill in.
@@ -148,7 +148,6 @@ class Attempt:
     def __call__(self, text: str) -> str:
         if self.threads is not None:
             os.environ["OMP_NUM_THREADS"] = str(self.threads)  # before torch is imported
-        from posbench.job import carry_out
 
         requeue: list[partial[None]] = []
 
@@ -163,7 +162,7 @@ class Attempt:
                 signal.signal(number, partial(time_is_up, handler))
         try:
             with _children_deaf():
-                return carry_out(text)
+                return _carried_out(text)
         except SystemExit as end:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm sends one more with the requeue: it is ending already
             with suppress(SystemExit):
@@ -177,6 +176,29 @@ class Attempt:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *words)
+
+
+def _carried_out(text: str) -> str:
+    """`carry_out`; where Slurm has started several tasks for the job (`nodes`, `tasks_per_node`), they train its run
+    together, as under torchrun, and the result is that of the first."""
+    from posbench.job import carry_out
+
+    if int(os.environ.get("SLURM_NTASKS") or 1) == 1:
+        return carry_out(text)
+    from submitit.helpers import TorchDistributedEnvironment
+
+    from posbench import processes
+
+    TorchDistributedEnvironment().export(set_cuda_visible_devices=False)  # each takes the one of its number
+    result = ""
+
+    def lead() -> int:
+        nonlocal result
+        result = carry_out(text)
+        return 0
+
+    processes.command(lead)
+    return result
 
 
 def _end(status: Any) -> None:

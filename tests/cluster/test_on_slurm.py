@@ -151,6 +151,18 @@ def test_a_study_is_trained_and_measured_there(commands: Commands):
     assert "Slurm job" not in said
 
 
+def test_one_run_on_two_nodes(commands: Commands):
+    """Two tasks with half of each batch: the same losses as of one process, up to rounding."""
+    line = "sweep encoding=slow seed=1"
+    status, said = commands.run(f"{line} {ON_SLURM} hydra.launcher.nodes=2")
+    assert status == 0, said
+    assert commands.run(line, quick=True)[0] == 0
+    together, alone = (commands.runs(folder)["slow-1"].metrics() for folder in ("runs", "undisturbed"))
+    losses = [(a["loss"], b["loss"]) for a, b in zip(together, alone, strict=True) if "loss" in a]
+    assert len(losses) == STEPS
+    assert max(abs(a - b) for a, b in losses[:50]) < 1e-4
+
+
 def test_what_slurm_does_not_take_is_said_in_its_words(commands: Commands):
     status, said = commands.run(f"sweep encoding=slow seed=1 {ON_SLURM} hydra.launcher.partition=nowhere")
     assert status == 2

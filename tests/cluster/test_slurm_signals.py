@@ -99,6 +99,20 @@ def test_after_a_preemption_it_is_slurm_that_brings_the_job_back(monkeypatch):
 
 
 @pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize(("rank", "result"), [(0, "{}"), (1, "")])
+def test_several_tasks_of_a_job_train_its_run_together(monkeypatch: pytest.MonkeyPatch, rank: int, result: str):
+    """The first carries the job out, and tells the others what to train: posbench/processes.py."""
+    exported: list[dict[str, bool]] = []
+    there = SimpleNamespace(export=lambda **how: exported.append(how))
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setattr("submitit.helpers.TorchDistributedEnvironment", lambda: there)
+    monkeypatch.setattr("posbench.processes.command", lambda lead: 0 if rank else lead())
+    monkeypatch.setattr(job, "carry_out", lambda text: text)
+    assert Attempt(None)("{}") == result
+    assert exported == [{"set_cuda_visible_devices": False}]
+
+
+@pytest.mark.usefixtures("handlers")
 def test_a_job_computes_with_as_many_threads_as_it_has_processors(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setattr(job, "carry_out", lambda text: os.environ["OMP_NUM_THREADS"])
