@@ -13,6 +13,8 @@
     references: [unigram, bigram]
     budgets: {default: {common: [train.tokens=...], evals: {NAME: {targets: ...}}, note: ...}, ...}
     claims: [...]                                       see posbench/report/claims
+    claims_from: [STUDY, ...]                           those of other studies, by name or at a path, before its own
+    primary: [NAME, ...]                                which of all these claims are primary, whatever else they say
 
 Nothing of a study is kept anywhere: its runs are runs like any other, and may belong to several. What is done is found
 again by its name, so that the same command goes on with a study that was broken off.
@@ -47,7 +49,7 @@ from posbench.report.tables import Table
 from posbench.run import name as run_name
 from posbench.search_path import files
 
-KEYS = ("title", "common", "runs", "runs_from", "evals", "references", "budgets", "claims")
+KEYS = ("title", "common", "runs", "runs_from", "evals", "references", "budgets", "claims", "claims_from", "primary")
 BUDGET_KEYS = ("common", "evals", "note")
 
 
@@ -130,7 +132,7 @@ def load(name: str) -> Study:
         evals=entries.get("evals", {}),
         references=entries.get("references", []),
         budgets=entries.get("budgets", {"default": {}}),
-        claims=claims.parse(entries.get("claims", [])),
+        claims=claims.parse(entries.get("claims", []), _claims_from(file, entries), entries.get("primary")),
     )
     for reference in study.references:
         if reference not in baselines.NAMES:
@@ -161,6 +163,17 @@ def _runs_from(file: Path) -> list[list[str]]:
     return [words for words in lines if words]
 
 
+def _claims_from(file: Path, entries: Mapping[str, Any]) -> list[Claim]:
+    """The claims of the other studies that a study names."""
+    names = entries.get("claims_from", [])
+    names = names if isinstance(names, list) else [names]
+    try:
+        studies = [load(str(file.parent / name) if Path(name).suffix else name) for name in map(str, names)]
+    except RecursionError:
+        raise UserError(f"The study {file} has claims from itself.") from None
+    return [claim for study in studies for claim in study.claims]
+
+
 def _known(kind: str, entries: Mapping[str, Any], allowed: Sequence[str] | Mapping[str, Any]) -> None:
     for key in entries:
         if key not in allowed:
@@ -181,7 +194,7 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), f
     jobs = []
     for own in study.runs:
         try:
-            for words in combinations([*common, *own, *overrides]):
+            for words in combinations(_last([*common, *own, *overrides])):
                 config = compose(words)
                 jobs.append(Job(config, shlex.join(["posbench", "train", *words, *extra]), run_name(config)))
         except UserError as error:
@@ -199,6 +212,16 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), f
     asked = [[one for eval in evals for one in evaluate.requests(job.config, eval)] for job in jobs]
     jobs = [replace(job, requests=requests) for job, requests in zip(jobs, asked, strict=True)]
     return Plan(study, budget, jobs, evals, chosen.get("note"))
+
+
+def _last(words: Sequence[str]) -> list[str]:
+    """The words without those that a later one of the same key overrules.
+
+    >>> _last(["seed=1", "train.length=128", "seed=2,3"])
+    ['train.length=128', 'seed=2,3']
+    """
+    last = {word.partition("=")[0]: number for number, word in enumerate(words)}
+    return [words[number] for number in sorted(last.values())]
 
 
 def _hydra(value: Any) -> str:
@@ -222,7 +245,7 @@ def needed(names: Collection[str]) -> dict[str, list[str]]:
         listed = set()
         for budget in study.budgets.values():
             for own in study.runs:
-                for words in combinations([*study.common, *budget.get("common", []), *own]):
+                for words in combinations(_last([*study.common, *budget.get("common", []), *own])):
                     if any(_could_be(name, words) for name in names):
                         listed.add(run_name(compose(words)))
         for name in listed.intersection(names):

@@ -77,7 +77,7 @@ def simulate(shape: Shape, seeds: int, truth: float, rng: np.random.Generator) -
     nats = shape.tokens * (effect + shape.text * values[:1] + shape.rest * values[1:])
     count = np.full(nats.shape[1], float(shape.tokens))
     by_seed = [Blocks(shape.document, count, one) for one in nats]
-    return Comparison([blocks.mean for blocks in by_seed], by_seed)
+    return Comparison([blocks.mean for blocks in by_seed], [by_seed])
 
 
 def autoregression(shape: Shape, many: int, rng: np.random.Generator) -> np.ndarray:
@@ -105,7 +105,7 @@ def mixing(size: int, r: float) -> np.ndarray:
 def on_one_checkpoint(shape: Shape, rng: np.random.Generator) -> dict[str, bool]:
     """Whether each way to an interval of one checkpoint covers its true difference: that on all text like this."""
     one = replace(shape, seed=0.0, rest=math.hypot(shape.text, shape.rest), text=0.0)
-    blocks = simulate(one, 1, 0.0, rng).blocks
+    (blocks,) = simulate(one, 1, 0.0, rng).blocks
     assert blocks is not None
     mean, residual, total = blocks.mean, blocks.residual, blocks.count.sum()
     fixed = math.sqrt(variance(residual, blocks.document, 8.0)) / total

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import made
 import pytest
 import yaml
 from made import row
@@ -320,6 +321,23 @@ def test_its_tables_are_lengths_the_paper_beside_and_the_statements(tmp_path, fa
     assert "Table 5" in render(beside)
     assert [section.title for section in claims.sections] == ["seen: ALiBi is better than rotary (nonoverlapping)"]
     assert all(table.notes[-1] == "These numbers mean nothing." for table in (lengths, beside, claims))
+
+
+def test_the_last_word_on_a_setting_counts_and_the_others_are_not_on_the_command(tmp_path):
+    plan = study.plan(study.load(write(tmp_path)), overrides=["train.length=32", "train.length=128", "seed=2,3"])
+    assert [(one.config.train.length, one.config.seed) for one in plan.jobs[:2]] == [(128, 2), (128, 3)]
+    assert plan.jobs[0].command == "posbench train train.tokens=8192 encoding=rope train.length=128 seed=2"
+
+
+def test_a_study_has_the_claims_of_others_before_its_own(tmp_path):
+    write(tmp_path, claims=[made.claim(name="a", primary=True), made.claim(name="b")])
+    (tmp_path / "mine.yaml").rename(tmp_path / "base.yaml")
+    found = study.load(write(tmp_path, claims_from="base.yaml", claims=[made.claim(name="c")], primary=["b"]))
+    assert [(claim.name, claim.primary) for claim in found.claims] == [("a", False), ("b", True), ("c", False)]
+    shipped = study.load(write(tmp_path, claims_from=[SHIPPED]))
+    assert shipped.claims == study.load(SHIPPED).claims
+    with pytest.raises(UserError, match="has claims from itself"):
+        study.load(write(tmp_path, claims_from="mine.yaml"))
 
 
 @pytest.mark.slow

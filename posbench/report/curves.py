@@ -70,9 +70,7 @@ def texts(rows: Sequence[Row]) -> list[list[Part]]:
 
 def perplexities(lines: Sequence[Line]) -> list[Curve]:
     """Perplexity at each length."""
-    return [
-        Curve(line, [_point(line, length, _loss(line, length), exp) for length in sorted(line.rows)]) for line in lines
-    ]
+    return [Curve(line, [_perplexity(line, length) for length in sorted(line.rows)]) for line in lines]
 
 
 def worth_drawing(curves: Sequence[Curve]) -> list[Curve]:
@@ -90,8 +88,8 @@ def use_of_context(line: Line) -> tuple[int, Curve] | None:
         return None
     quarter = line.train_length // 4
     base = quarter if quarter in lengths else lengths[0]
-    points = [_point(line, length, difference(line, length, line, base), float) for length in sorted(line.rows)]
-    return base, Curve(line, points)
+    found = {length: difference(line, length, line, base) for length in sorted(line.rows)}
+    return base, Curve(line, [_point(length, one, interval(one), float) for length, one in found.items()])
 
 
 def difference(line: Line, length: int, base: Line, base_length: int) -> Comparison | None:
@@ -101,20 +99,29 @@ def difference(line: Line, length: int, base: Line, base_length: int) -> Compari
     return compare(pairs) if pairs else None
 
 
-def interval(found: Comparison | None) -> tuple[float, float] | tuple[None, None]:
-    """Both ends of the 95 % interval in nats a token; None for each where nothing decides."""
-    return (None, None) if found is None or found.deciding is None else found.deciding.interval()
+Ends = tuple[float, float] | tuple[None, None]
+"""Of a 95 % interval in nats a token; None for each where there is none."""
 
 
-def _loss(line: Line, length: int) -> Comparison | None:
+def interval(found: Comparison | None) -> Ends:
+    """Of a difference, the one with which a claim about it is held."""
+    return (None, None) if found is None or found.interval is None else found.interval
+
+
+def _perplexity(line: Line, length: int) -> Point:
+    """With the interval of one reading, which no claim is about."""
     rows = line.measured(length)
-    return compare({row.seed: [(1, row)] for row in rows}) if rows else None
+    found = compare({row.seed: [(1, row)] for row in rows}) if rows else None
+    ends: Ends = (None, None)
+    if found is not None and found.deciding is not None:
+        ends = found.deciding.interval()
+    return _point(length, found, ends, exp)
 
 
-def _point(line: Line, length: int, found: Comparison | None, scale: Callable[[float], float]) -> Point:
+def _point(length: int, found: Comparison | None, ends: Ends, scale: Callable[[float], float]) -> Point:
     if found is None:
         return Point(length, None)
-    low, high = interval(found)
+    low, high = ends
     if low is None or high is None or math.isinf(high):
         return Point(length, scale(found.mean))
     return Point(length, scale(found.mean), scale(low), scale(high))

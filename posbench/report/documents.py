@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from fnmatch import fnmatch
 from typing import Any
 
 import numpy as np
 
 from posbench import data, records
+from posbench.compose import load_group
 from posbench.data.tokens import read_header
 from posbench.errors import UserError
 from posbench.records import Row, digest8
@@ -20,14 +24,43 @@ from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 def names(row: Row) -> dict[int, str]:
     """Names of the documents of its split by their number, from prepared text of the same corpus; none where there is
     none of it on this machine."""
+    found = _prepared(row)
+    return {} if found is None else dict(enumerate(found[1]))
+
+
+def alike(row: Row, numbers: Iterable[int]) -> dict[str, list[int]]:
+    """Of these documents of its split those that belong together, each group by its name: what one pattern of the split
+    took in, such as the messages of one president; a document that no pattern took in by itself."""
+    prepared, named = _prepared(row), names(row)
+    patterns = [] if prepared is None else _patterns(prepared[0], row.split)
+    found: dict[str, list[int]] = {}
+    for number in sorted(numbers):
+        name = named.get(number, f"document {number}")
+        pattern = next((one for one in patterns if fnmatch(name, one)), name)
+        found.setdefault(re.sub(r"^[\W_]+|[\W_]+$", "", pattern), []).append(number)
+    return found
+
+
+def _prepared(row: Row) -> tuple[dict[str, Any], list[str]] | None:
+    """The settings of the corpus of a row and the names of the documents of its split."""
     for header in sorted(data.root().glob("*/header.json")):
         try:
-            if read_header(header.parent)["corpus"]["fingerprint"] == row.corpus_hash:
+            corpus = read_header(header.parent)["corpus"]
+            if corpus["fingerprint"] == row.corpus_hash:
                 found = json.loads((header.parent / f"{row.split}.names.json").read_bytes())
-                return dict(enumerate(map(str, found)))
+                return corpus.get("data", {}), [str(name) for name in found]
         except (UserError, OSError, ValueError, KeyError, TypeError):  # damaged, or of another posbench: no names
             continue
-    return {}
+    return None
+
+
+def _patterns(settings: Mapping[str, Any], split: str) -> list[str]:
+    """By which a corpus chose the documents of a split; of several joined those of each."""
+    with suppress(UserError):
+        parts = [load_group("data", part) for part in settings.get("parts") or []]
+        found = [one.get(split) for one in (settings, *parts)]
+        return [pattern for some in found if isinstance(some, list) for pattern in some]
+    return []  # a part that is no choice here
 
 
 def document_table(part: Part, named: Mapping[int, str]) -> Table | None:

@@ -60,9 +60,9 @@ def _record(verdict: Verdict, effect: float) -> dict[str, Any]:
         "power": None,
         "reason": verdict.reason,
     }
-    if comparison is None or comparison.blocks is None or comparison.text is None:
+    if comparison is None or comparison.text is None:
         return record
-    pilot_targets = int(comparison.blocks.count.sum())
+    pilot_targets = sum(int(blocks.count.sum()) for blocks in comparison.blocks)
     record |= {"text_error": comparison.text.error, "pilot_targets": pilot_targets}
     if comparison.seeds < 2:
         return record | {"reason": "one seed tells nothing of how seeds differ"}

@@ -24,7 +24,7 @@ from posbench.records import Row, digest8, extension_label, file_name
 from posbench.report import claims, published, tables
 from posbench.report.claims import Claim, Verdict
 from posbench.report.curves import texts
-from posbench.report.documents import document_table, names
+from posbench.report.documents import alike, document_table, names
 from posbench.report.figures import Bench, Drawing, drawings, need
 from posbench.report.figures.drawing import variables
 from posbench.report.lengths import length_tables
@@ -156,17 +156,12 @@ def _documents(found: Sequence[Part], verdicts: Sequence[Verdict]) -> list[Table
     return [*tables, *([left_out] if left_out else [])]
 
 
-def _read(verdicts: Sequence[Verdict]) -> dict[int, str]:
-    """The documents that primary claims were held against, with their names."""
+def _read(verdicts: Sequence[Verdict]) -> dict[str, list[int]]:
+    """The documents that primary claims were held against, in groups by name."""
     primary = [verdict for verdict in verdicts if verdict.claim.primary and verdict.rows and verdict.comparison]
-    numbers = {
-        int(number)
-        for verdict in primary
-        if verdict.comparison and verdict.comparison.blocks is not None
-        for number in verdict.comparison.blocks.document
-    }
-    named = names(primary[0].rows[0]) if primary else {}
-    return {number: named.get(number, f"document {number}") for number in sorted(numbers)}
+    blocks = [one for verdict in primary if verdict.comparison for one in verdict.comparison.blocks]
+    numbers = {int(number) for one in blocks for number in one.document}
+    return alike(primary[0].rows[0], numbers) if primary else {}
 
 
 def _claims(verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -63,9 +63,9 @@ def _columns(key: str, part: Part, what: str) -> list[Column]:
 
 
 def _widest(parts: Sequence[Part]) -> Part | None:
-    """The part with the most lines, of those with several lengths; the first of equals."""
+    """The part with the most lines, of those with several lengths; of equals the one that goes farthest."""
     several = [part for part in parts if len(part.lengths) > 1 and part.lines]
-    return max(several, key=lambda part: len(part.lines), default=None)
+    return max(several, key=lambda part: (len(part.lines), part.lengths[-1], part.one.targets), default=None)
 
 
 def _record(line: Line, flat: Part | None, same: Part | None) -> dict[str, Any]:

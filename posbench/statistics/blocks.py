@@ -7,7 +7,7 @@ for both cancels. It holds for these checkpoints: it says how the number would m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,9 +67,9 @@ class Blocks:
         """(B,) the nats of a block less those of as many average tokens."""
         return self.nats - self.mean * self.count
 
-    def without(self, document: int) -> Blocks:
-        """All but those of one document."""
-        others = self.document != document
+    def without(self, documents: Collection[int]) -> Blocks:
+        """All but those of some documents."""
+        others = ~np.isin(self.document, list(documents))
         return Blocks(self.document[others], self.count[others], self.nats[others])
 
     @cached_property

@@ -9,7 +9,7 @@ from made import arrays, row
 
 from posbench import records
 from posbench.data.tokens import FORMAT
-from posbench.report.documents import document_table, names
+from posbench.report.documents import alike, document_table, names
 from posbench.report.parts import parts
 
 
@@ -46,3 +46,30 @@ def test_names_come_from_prepared_text_of_the_same_corpus_where_there_is_any(tmp
     (tmp_path / "c" / "header.json").write_text(json.dumps(prepared))
     (tmp_path / "c" / "test.names.json").write_text('["Polk", "Taft"]')
     assert names(row(corpus_hash="c" * 64)) == found
+
+
+def prepared(folder, settings, named):
+    folder.mkdir()
+    corpus = {"fingerprint": "c" * 64, "data": settings}
+    (folder / "header.json").write_text(json.dumps({"kind": "posbench tokens", "format": FORMAT, "corpus": corpus}))
+    (folder / "test.names.json").write_text(json.dumps(named))
+
+
+def test_what_one_pattern_of_the_split_took_in_belongs_together(tmp_path, monkeypatch):
+    """The messages of a president; what stands by itself is alone, and so is all that has no name."""
+    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path))
+    one = row(corpus_hash="c" * 64)
+    assert alike(one, [0, 1]) == {"document 0": [0], "document 1": [1]}
+    prepared(
+        tmp_path / "a",
+        {"test": ["*-Taft-*", "*-Polk-*"]},
+        ["1845-Polk-1", "1846-Polk-1", "1909-Taft-1", "homer/Odyssey"],
+    )
+    assert alike(one, [3, 2, 1, 0]) == {"Polk": [0, 1], "Taft": [2], "homer/Odyssey": [3]}
+
+
+def test_a_corpus_of_several_has_the_patterns_of_each(tmp_path, monkeypatch):
+    """sotu_books: Taft and Polk of sotu, each book by itself."""
+    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path))
+    prepared(tmp_path / "a", {"parts": ["sotu", "books"]}, ["1845-Polk-1", "1848-Polk-1", "homer/Odyssey"])
+    assert alike(row(corpus_hash="c" * 64), [0, 1, 2]) == {"Polk": [0, 1], "homer/Odyssey": [2]}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import made
 import numpy as np
 
+from posbench.report.claims import judge, parse
 from posbench.report.curves import texts
 from posbench.report.summary import summary_table
 from posbench.report.tables import render
@@ -65,3 +67,22 @@ def test_what_learned_nothing_is_marked_since_it_has_nothing_to_lose(make, refer
     assert "alibi †" in text
     assert "rope †" not in text
     assert "† undertrained" in text
+
+
+def test_of_several_sets_of_the_same_targets_the_one_that_goes_farthest_answers(make):
+    rows = seeds(make, "rope", 1.3, **SAME)
+    few = SAME | {"block": 1, "targets_digest": "few"}
+    rows = [make("rope", length, 40.0, seed=seed, **few) for seed in (1, 2, 3) for length in (128, 256)] + rows
+    assert words(rows)["rope"] == (None, "harms")
+
+
+def test_its_interval_is_the_one_a_claim_is_held_with(tmp_path):
+    """Of one checkpoint that of 10,000 texts drawn anew, in both."""
+    gains = np.random.default_rng(0).gamma(0.3, 0.1, 40)
+    rows = [
+        made.alibi_row(tmp_path, 1, length, made.arrays([128 * (4 - (length == 256) * one) for one in gains]))
+        for length in (128, 256)
+    ]
+    (record,) = summary_table(texts(rows)[0]).records
+    (found,) = judge(parse([made.claim()]), rows)
+    assert (record["all_low"], record["all_high"]) == found.interval

@@ -12,25 +12,25 @@
     nearest: {...}                  # the cells at the training length nearest to this one's, where it is seen elsewhere
     note: what else a reader should know of it              # optional
 
-A side may name an `extension`, a `protocol` and a `stride` of its own, and `minus`, another reading that is taken off:
-`minus: {protocol: sliding}` makes it the gap between two protocols. In `paper`, `minus` is the table whose same cells
-are taken off.
+A side may name an `extension`, a `protocol`, a `stride` and a `block` of its own, and `minus`, another reading that is
+taken off: `minus: {protocol: sliding}` makes it the gap between two protocols. In `paper`, `minus` is the table whose
+same cells are taken off.
 
     relation: fails-by              # fails-by | holds-to: whether a method fails by that length (failure.py)
     left: {encoding: rope, train_length: 128}
     right: {at: 2L}
     paper: {table: Table 2, left: [rope, 512]}              # all lengths that were printed of that model
 
-Every verdict is reached on rows of the same targets. With three seeds or more a claim is *supported*, *contradicted* or
-*undecided*; with fewer *seen* or *not seen*, and no more: another seed may turn it round. (Where all is of one
-checkpoint and its text alone might turn it round, it is *undecided* as well.) What no row answers is *not measured*,
-with what is missing.
+Every verdict is reached on rows of the same targets; of a gap either protocol may have targets of its own, and is held
+against itself on them. With three seeds or more a claim is *supported*, *contradicted* or *undecided*; with fewer
+*seen* or *not seen*, and no more: another seed may turn it round. (Where all is of one checkpoint and its text alone
+might turn it round, it is *undecided* as well.) What no row answers is *not measured*, with what is missing.
 
     claim.py        the YAML, read and checked
     comparison.py   a difference over seeds, and how sure it is
     failure.py      where a method fails, of each method also as a table
     verdict.py      claims against rows
-    table.py        verdicts for a reader; left_out.py: the primary ones without one document
+    table.py        verdicts for a reader; left_out.py: the primary ones with documents left out
 """
 
 from posbench.report.claims.claim import Claim, parse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ COMPARISONS = ("less", "not-above", "equal")
 FAILURES = ("fails-by", "holds-to")
 RELATIONS = (*COMPARISONS, *FAILURES)
 KEYS = ("name", "primary", "left", "relation", "right", "margin", "protocol", "paper", "nearest", "note")
-SIDE_KEYS = ("encoding", "train_length", "at", "extension", "protocol", "stride", "minus")
+SIDE_KEYS = ("encoding", "train_length", "at", "extension", "protocol", "stride", "block", "minus")
 SOURCE_KEYS = ("paper", "table", "left", "right", "minus")
 
 MOST_PRIMARY = 6
@@ -39,7 +39,14 @@ class Side:
     protocol: str
     extension: str | None = None
     stride: int | None = None
+    block: int | None = None
     minus: Side | None = None
+
+    @property
+    def how(self) -> str:
+        """Its protocol, and what of its settings the claim asks for."""
+        settings = {"stride": self.stride, "block": self.block}
+        return ", ".join([self.protocol, *(f"{key} {value}" for key, value in settings.items() if value is not None)])
 
     @property
     def name(self) -> str:
@@ -181,14 +188,23 @@ class Claim:
         return difference.below(border), difference.above(border)
 
 
-def parse(entries: Iterable[Mapping[str, Any]]) -> list[Claim]:
-    """The claims of a study's YAML. Raises `UserError` for anything it cannot hold against rows, and for too many that
-    are primary."""
-    found = [_claim(entry) for entry in entries]
-    primary = sum(claim.primary for claim in found)
-    if primary > MOST_PRIMARY:
+def parse(
+    entries: Iterable[Mapping[str, Any]], others: Iterable[Claim] = (), primary: Sequence[str] | None = None
+) -> list[Claim]:
+    """The claims of a study's YAML, behind `others`. With `primary` the claims of these names are, and no others.
+
+    Raises `UserError` for anything it cannot hold against rows, and for too many that are primary.
+    """
+    found = [*others, *map(_claim, entries)]
+    if primary is not None:
+        for name in primary:
+            if [claim.name for claim in found].count(name) != 1:
+                raise unknown("claim to be primary", str(name), [claim.name for claim in found])
+        found = [replace(claim, primary=claim.name in primary) for claim in found]
+    count = sum(claim.primary for claim in found)
+    if count > MOST_PRIMARY:
         raise UserError(
-            f"{primary} claims are primary, and at most {MOST_PRIMARY} can be.",
+            f"{count} claims are primary, and at most {MOST_PRIMARY} can be.",
             "Name those that the study is for; the others are exploratory.",
         )
     return found
@@ -239,7 +255,8 @@ def _known(kind: str, entries: Mapping[str, Any], allowed: Iterable[str]) -> Non
 
 def _inherited(side: Side) -> dict[str, Any]:
     """What another side takes over where it says nothing else."""
-    return {"encoding": side.encoding, "train_length": side.train_length, "protocol": side.protocol}
+    found = {"encoding": side.encoding, "train_length": side.train_length, "protocol": side.protocol}
+    return found | {"stride": side.stride, "block": side.block}
 
 
 def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
@@ -248,6 +265,8 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
     256
     """
     _known("key of a side", entry, SIDE_KEYS)
+    if entry.get("protocol", inherited["protocol"]) != inherited["protocol"]:
+        inherited = {key: value for key, value in inherited.items() if key not in ("stride", "block")}
     own = {**inherited, **entry}
     train_length = int(own["train_length"])
     side = Side(
@@ -257,12 +276,13 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
         protocol=own["protocol"],
         extension=own.get("extension"),
         stride=own.get("stride"),
+        block=own.get("block"),
     )
     if side.protocol not in PROTOCOLS:
         raise unknown("protocol", str(side.protocol), PROTOCOLS)
     if "minus" not in entry:
         return side
-    same = _inherited(side) | {"at": side.length, "extension": side.extension, "stride": side.stride}
+    same = _inherited(side) | {"at": side.length, "extension": side.extension}
     return replace(side, minus=_side(entry["minus"], same))
 
 

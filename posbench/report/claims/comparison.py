@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from posbench.records import Row
 from posbench.statistics import Blocks, Estimate, contrast, mean, over_seeds, with_text
@@ -19,12 +21,13 @@ Terms = Sequence[tuple[int, Row]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference in nats a token, the mean over seeds."""
+    """A difference in nats a token, the mean over seeds; of rows of several sets of targets the sum of the difference
+    within each."""
 
     values: list[float]
     """of each seed"""
-    by_seed: list[Blocks] | None
-    """the same by block of text; None of rows without losses behind them"""
+    sets: list[list[Blocks]] | None
+    """of each set of targets the same by block of text, a seed each; None of rows without losses behind them"""
     one_checkpoint: bool = False
     """whether all rows of a seed are: then the text is all that chance has a hand in"""
 
@@ -42,21 +45,26 @@ class Comparison:
         return over_seeds(self.values) if self.seeds >= FEWEST_SEEDS else None
 
     @cached_property
-    def blocks(self) -> Blocks | None:
-        """The mean over seeds by block of text."""
-        return None if self.by_seed is None else mean(self.by_seed)
+    def blocks(self) -> list[Blocks]:
+        """Of each set of targets the mean over seeds by block of text; of rows without losses behind them none."""
+        return [mean(by_seed) for by_seed in self.sets or []]
 
-    def without(self, document: int) -> Comparison:
-        """The same on all documents but one; itself where that was not read, or is all there is."""
-        if self.by_seed is None or not 0 < (self.by_seed[0].document == document).sum() < len(self.by_seed[0].document):
+    def without(self, documents: Collection[int]) -> Comparison:
+        """The same on all other documents; itself where none of these was read, or nothing else."""
+        if self.sets is None or not all(_touches(by_seed[0], documents) for by_seed in self.sets):
             return self
-        left = [blocks.without(document) for blocks in self.by_seed]
-        return Comparison([blocks.mean for blocks in left], left, self.one_checkpoint)
+        left = [[blocks.without(documents) for blocks in by_seed] for by_seed in self.sets]
+        values = [sum(blocks.mean for blocks in one) for one in zip(*left, strict=True)]
+        return Comparison(values, left, self.one_checkpoint)
 
     @cached_property
     def text(self) -> Estimate | None:
-        """For these checkpoints on other text like this."""
-        return None if self.blocks is None else self.blocks.estimate()
+        """For these checkpoints on other text like this. What sets of targets have in common is not known, so that
+        their errors add up."""
+        found = [blocks.estimate() for blocks in self.blocks]
+        if len(found) < 2:
+            return found[0] if found else None
+        return Estimate(self.mean, sum(one.error for one in found), min(one.df for one in found))
 
     @property
     def deciding(self) -> Estimate | None:
@@ -68,19 +76,37 @@ class Comparison:
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
-        """95 %, of what decides; where that is the text alone, of 10,000 texts drawn anew."""
+        """95 %, of what decides; where that is the text of one set of targets, of 10,000 texts drawn anew."""
         if self.deciding is None:
             return None
-        return self.deciding.interval() if self.blocks is None or self.over_seeds else self.blocks.interval()
+        if self.over_seeds or len(self.blocks) != 1:
+            return self.deciding.interval()
+        return self.blocks[0].interval()
+
+
+def _touches(blocks: Blocks, documents: Collection[int]) -> bool:
+    """Whether some of these documents are in it, and others too."""
+    return 0 < int(np.isin(blocks.document, list(documents)).sum()) < len(blocks.document)
 
 
 def compare(seeds: Mapping[int | None, Terms]) -> Comparison:
-    """The signed sum of the losses of each seed's rows, which are of the same targets."""
+    """The signed sum of the losses of each seed's rows. Each is held against rows of its own targets: where these are
+    several sets, the signs of each add up to 0."""
     values = [sum(sign * _loss(row) for sign, row in terms) for terms in seeds.values()]
     one_checkpoint = all(len({(row.run_hash, row.step) for _, row in terms}) == 1 for terms in seeds.values())
     if not all(row.arrays_sha256 for terms in seeds.values() for _, row in terms):
         return Comparison(values, None, one_checkpoint)
-    return Comparison(values, [contrast(terms) for terms in seeds.values()], one_checkpoint)
+    by_set = [_by_set(terms) for terms in seeds.values()]
+    sets = [[contrast(of[key]) for of in by_set] for key in by_set[0]]
+    return Comparison(values, sets, one_checkpoint)
+
+
+def _by_set(terms: Terms) -> dict[str, list[tuple[int, Row]]]:
+    found: dict[str, list[tuple[int, Row]]] = {}
+    for sign, row in terms:
+        found.setdefault(row.targets_digest, []).append((sign, row))
+    assert len(found) == 1 or not any(sum(sign for sign, _ in of) for of in found.values()), "two sets are compared"
+    return found
 
 
 def _loss(row: Row) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from posbench.records import Row
 from posbench.report.claims.claim import Curve, readings
@@ -90,13 +91,14 @@ def failure_table(rows: Iterable[Row]) -> Table | None:
     paper's; None without rows of same-targets at and past a training length."""
     found = parts(rows)
     flat = [line for part in found if part.shared["protocol"] == "nonoverlapping" for line in part.lines]
-    records = [
-        record
-        for part in found
-        if part.shared["protocol"] == "same-targets"
-        for line in part.lines
-        if (record := _record(part, line, flat)) is not None
-    ]
+    by_line: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for part in (part for part in found if part.shared["protocol"] == "same-targets"):
+        for line in part.lines:
+            record, key = _record(part, line, flat), (line.one.run_hash, line.one.extension, line.one.step)
+            # Of several sets of targets the one that was read at the most lengths.
+            if record and (key not in by_line or len(record["lengths"]) > len(by_line[key]["lengths"])):
+                by_line[key] = record
+    records = list(by_line.values())
     if not records:
         return None
     columns = [
@@ -126,7 +128,7 @@ def failure_table(rows: Iterable[Row]) -> Table | None:
     )
 
 
-def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, object] | None:
+def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, Any] | None:
     train_length = line.train_length
     assert train_length is not None
     read = [length for length in candidates(train_length, part.lengths[-1]) if line.measured(length)]
@@ -136,7 +138,7 @@ def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, object] | Non
     like = (line.one.run_hash, line.one.extension, line.one.step)
     ours = next((one for one in flat if (one.one.run_hash, one.one.extension, one.one.step) == like), None)
     best, back = _readings(ours, train_length)
-    record: dict[str, object] = {
+    record: dict[str, Any] = {
         "encoding": line.name,
         "train_length": train_length,
         "seeds": found.by_length[read[0]].seeds,

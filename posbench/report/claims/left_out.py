@@ -1,8 +1,8 @@
-"""Primary claims with one document left out: whether what was found hangs on a single text."""
+"""Primary claims with documents of one kind left out: whether what was found hangs on a single text or author."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from posbench.report.claims.verdict import Verdict, without
@@ -10,11 +10,11 @@ from posbench.report.lengths import ratio_text
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 
 
-def left_out_table(verdicts: Sequence[Verdict], documents: Mapping[int, str]) -> Table | None:
-    """Verdict and ratio of each primary claim that was measured, of all documents and without each of `documents`, by
-    its number in the split that was read; None when there is no such claim."""
+def left_out_table(verdicts: Sequence[Verdict], documents: Mapping[str, Collection[int]]) -> Table | None:
+    """Verdict and ratio of each primary claim that was measured, of all documents and without those of each name, given
+    by their numbers in the split that was read; None when there is no such claim."""
     primary = [verdict for verdict in verdicts if verdict.claim.primary]
-    found = {"all documents": primary} | {name: without(primary, number) for number, name in documents.items()}
+    found = {"all documents": primary} | {name: without(primary, some) for name, some in documents.items()}
     columns = [Column("claim", "claim", right=False)]
     columns += [Column(name, name if name == "all documents" else f"without {name}", right=False) for name in found]
     measured = [number for number, verdict in enumerate(primary) if verdict.comparison is not None]
@@ -26,8 +26,8 @@ def left_out_table(verdicts: Sequence[Verdict], documents: Mapping[int, str]) ->
         records += [_record(name, one, whole) for name, one in ones.items()]
     if not measured:
         return None
-    notes = ["The ratio is that of the perplexities compared. Empty: nothing was read of that document."]
-    return Table("Primary claims without one document", columns, [Section("", rows)], notes, records)
+    notes = ["The ratio is that of the perplexities compared. Empty: nothing of that was read, or nothing else."]
+    return Table("Primary claims with documents left out", columns, [Section("", rows)], notes, records)
 
 
 def _same(one: Verdict, whole: Verdict) -> bool:

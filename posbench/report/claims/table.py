@@ -69,6 +69,11 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
             "above that at L, the interval above 0 (95 % for all these lengths together). The paper's two readings are "
             "of nonoverlapping windows unless its table says otherwise."
         )
+    if any(verdict.comparison is not None and len(verdict.comparison.blocks) > 1 for verdict in verdicts):
+        notes.append(
+            "A gap of two protocols that have targets of their own: the ratio of their perplexities is of two texts, "
+            "and only what it changes by is compared, each protocol on its own targets; the errors of both add up."
+        )
     cells = [cell for verdict in verdicts for source in sources(verdict.claim) for cell in source.cells]
     return notes + list(dict.fromkeys(f"{cell.source}; {cell.model}." for cell in cells))
 
@@ -76,7 +81,7 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
 def _heading(verdict: Verdict) -> str:
     claim = verdict.claim
     margin = f", within {claim.margin:.0%}" if claim.margin else ""
-    how = " - ".join(dict.fromkeys(side.protocol for _, side in claim.left.readings))
+    how = " - ".join(dict.fromkeys(side.how for _, side in claim.left.readings))
     primary = ", primary" if claim.primary else ""
     asides = [text for text in (_evidence(verdict), verdict.reason, claim.note) if text]
     return f"{verdict.text}: {claim.name} ({how}{margin}{primary}){''.join(f'; {text}' for text in asides)}"
@@ -189,12 +194,12 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.text,
         "reason": verdict.reason,
         "left": str(claim.left),
-        "left_minus": claim.left.minus and claim.left.minus.protocol,
+        "left_minus": claim.left.minus and claim.left.minus.how,
         "relation": claim.relation,
         "right": f"{claim.right.length:,} tokens" if claim.about_failure else str(claim.right),
         "margin": claim.margin,
         "contradicted_by": claim.contradicted_by,
-        "protocol": claim.protocol,
+        "protocol": claim.left.how,
         "left_value": verdict.left and verdict.left.value,
         "right_value": verdict.right and verdict.right.value,
         "ratio": verdict.ratio and verdict.ratio.value,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from posbench.records import Row, extension_label
@@ -14,8 +14,10 @@ from posbench.statistics import exp, holm
 
 LEVEL = 0.05
 
-TEXT = ("corpus_hash", "tokenizer_hash", "split", "targets_digest")
-"""What rows of one claim have in common: all is of the same targets."""
+SPLIT = ("corpus_hash", "tokenizer_hash", "split")
+"""What all rows of a claim have in common."""
+TEXT = (*SPLIT, "targets_digest")
+"""What rows have in common that are held against each other: all is of the same targets."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +88,19 @@ class Verdict:
 
 
 def judge(claims: Iterable[Claim], rows: Iterable[Row]) -> list[Verdict]:
-    """Each claim held against the rows, in the order of the claims. All rows of a claim are of the same targets.
+    """Each claim held against the rows, in the order of the claims: those of a claim are of the same targets, or of a
+    gap each protocol's. Where several sets were read, the largest that a claim can be judged on counts.
 
     Primary claims are corrected for their number, those that were not measured among them.
     """
     texts = together(parts(rows), TEXT)
+    texts.sort(key=lambda text: -max(part.one.targets for part in text))
     return _corrected([_judge(claim, texts) for claim in claims])
 
 
-def without(verdicts: Iterable[Verdict], document: int) -> list[Verdict]:
-    """The same claims held against the same rows, all but what was read of one document, a number in its split."""
-    return _corrected([_without(verdict, document) for verdict in verdicts])
+def without(verdicts: Iterable[Verdict], documents: Collection[int]) -> list[Verdict]:
+    """The same claims held against the same rows, all but what was read of some documents, numbers in their split."""
+    return _corrected([_without(verdict, documents) for verdict in verdicts])
 
 
 def _corrected(verdicts: list[Verdict]) -> list[Verdict]:
@@ -110,11 +114,11 @@ def _corrected(verdicts: list[Verdict]) -> list[Verdict]:
     ]
 
 
-def _without(verdict: Verdict, document: int) -> Verdict:
+def _without(verdict: Verdict, documents: Collection[int]) -> Verdict:
     if verdict.failure is not None:
-        left = {length: found.without(document) for length, found in verdict.failure.by_length.items()}
+        left = {length: found.without(documents) for length, found in verdict.failure.by_length.items()}
         return _failed(verdict.claim, replace(verdict.failure, by_length=left))
-    return verdict if verdict.comparison is None else _compared(verdict.claim, verdict.comparison.without(document))
+    return verdict if verdict.comparison is None else _compared(verdict.claim, verdict.comparison.without(documents))
 
 
 def _compared(claim: Claim, comparison: Comparison) -> Verdict:
@@ -141,10 +145,9 @@ def _failed(claim: Claim, failure: Failure) -> Verdict:
 
 def _judge(claim: Claim, texts: Sequence[Sequence[Part]]) -> Verdict:
     """On the first text on which it can be judged; else what is missing where least is."""
-    on = _failure_on if claim.about_failure else _comparison_on
     best: tuple[int, Verdict] | None = None
-    for text in texts:
-        missing, verdict = on(claim, text)
+    for text, other in _readable(claim, texts):
+        missing, verdict = _failure_on(claim, text) if claim.about_failure else _comparison_on(claim, text, other)
         if best is None or missing < best[0]:
             best = missing, verdict
     protocols = dict.fromkeys(side.protocol for side in _sides(claim))
@@ -155,13 +158,27 @@ def _judge(claim: Claim, texts: Sequence[Sequence[Part]]) -> Verdict:
     return best[1]
 
 
+def _readable(claim: Claim, texts: Sequence[Sequence[Part]]) -> Iterator[tuple[Sequence[Part], Sequence[Part]]]:
+    """The texts to judge a claim on, each twice: for its sides and for what is taken off from them. Of a gap these may
+    be two, as its protocols have targets of their own: either is held against itself."""
+    yield from ((text, text) for text in texts)
+    if claim.left.minus is not None and claim.right.minus is not None:
+        yield from (
+            (text, other)
+            for text in texts
+            for other in texts
+            if other is not text and all(text[0].shared[key] == other[0].shared[key] for key in SPLIT)
+        )
+
+
 def _sides(claim: Claim) -> list[Side]:
     return [reading for side in (claim.left, claim.right) for _, reading in side.readings]
 
 
-def _comparison_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
-    """How much is missing on a text, and the verdict there."""
-    found = {id(side): _find(side, text) for side in _sides(claim)}
+def _comparison_on(claim: Claim, text: Sequence[Part], other: Sequence[Part]) -> tuple[int, Verdict]:
+    """How much is missing on a text, with what is taken off on another, and the verdict there."""
+    found = {id(side): _find(side, text) for side in (claim.left, claim.right)}
+    found |= {id(side.minus): _find(side.minus, other) for side in (claim.left, claim.right) if side.minus}
     left, right = (_value(side, found) for side in (claim.left, claim.right))
     reasons = [one for one in found.values() if isinstance(one, str)]
     if reasons:
@@ -197,6 +214,8 @@ def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
 def _find(side: Side, text: Sequence[Part]) -> Line | str:
     """The line of a reading that was measured, or why there is none."""
     of_protocol = [part for part in text if part.shared["protocol"] == side.protocol]
+    if side.block is not None:
+        of_protocol = [part for part in of_protocol if part.shared["block"] == side.block]
     if side.protocol == "sliding":
         strides = {id(part): part.shared["stride"] for part in of_protocol}
         if side.stride is not None:

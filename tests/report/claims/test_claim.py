@@ -69,6 +69,29 @@ def test_at_most_six_claims_are_primary():
         parse([made.claim(primary=True)] * 7)
 
 
+def test_a_study_may_name_the_primary_ones_of_its_claims_and_of_those_of_others():
+    others = parse([made.claim(name="a", primary=True), made.claim(name="b")])
+    found = parse([made.claim(name="c")], others, primary=["b", "c"])
+    assert [(claim.name, claim.primary) for claim in found] == [("a", False), ("b", True), ("c", True)]
+    with pytest.raises(UserError, match="no claim to be primary 'd'"):
+        parse([], others, primary=["d"])
+    with pytest.raises(UserError, match="7 claims are primary"):
+        parse([made.claim(primary=True)] * 4, parse([made.claim(primary=True)] * 3))
+
+
+def test_a_block_and_a_stride_are_those_of_a_protocol():
+    """Of the left, on the right too; with another protocol they mean nothing."""
+    left = {"encoding": "alibi", "train_length": 128, "at": "2L", "block": 1}
+    same, flat = parse(
+        [
+            made.claim(left=left, protocol="same-targets"),
+            made.claim(left=left, protocol="same-targets", right={"at": "1L", "protocol": "nonoverlapping"}),
+        ]
+    )
+    assert (same.right.block, flat.right.block) == (1, None)
+    assert same.left.how == "same-targets, block 1"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import made
@@ -123,6 +124,14 @@ def test_the_table_has_ours_and_the_papers_two_readings(make):
     line = next(line for line in render(table).splitlines() if line.startswith("rope"))
     assert "160 (1.25 x)" in line
     assert "812 (1.59 x)" in line
+
+
+def test_of_several_sets_of_targets_the_table_has_the_one_that_was_read_at_most_lengths(make):
+    few = rows(make, {256: 9.0, 512: 9.0})
+    table = failure_table(
+        [replace(row, targets_digest="few", block=1) for row in few] + rows(make, dict.fromkeys(LENGTHS, 1.5))
+    )
+    assert [record["fails_at"] for record in table.records] == [136]
 
 
 def test_one_that_does_not_fail_says_to_where_it_was_read(make):

@@ -13,7 +13,7 @@ from posbench.report.claims.verdict import without
 from posbench.report.tables import render
 
 DOCUMENT = [0] * 8 + [3] * 8
-NAMES = {0: "1910-taft", 3: "1845-polk", 5: "1797-adams"}
+DOCUMENTS = {"Taft": [0], "Polk": [3], "Adams": [5, 6]}
 
 
 def verdicts(folder, seeds: int, first: float, second: float, **changes):
@@ -33,26 +33,35 @@ def test_without_a_document_only_the_others_count(tmp_path):
     """Gains of 0.3 and -0.1: seen on average, and not in document 3 alone."""
     whole = verdicts(tmp_path, 1, 0.3, -0.1)
     assert whole[0].ratio.value == pytest.approx(math.exp(-0.1))
-    (others,) = without(whole, 0)
+    (others,) = without(whole, [0])
     assert (others.text, others.ratio.value) == ("not seen", pytest.approx(math.exp(0.1)))
-    (others,) = without(whole, 3)
+    (others,) = without(whole, [3])
     assert (others.text, others.ratio.value) == ("seen", pytest.approx(math.exp(-0.3)))
 
 
 def test_a_document_that_was_not_read_changes_nothing(tmp_path):
     whole = verdicts(tmp_path, 3, 0.3, 0.2)
-    (same,) = without(whole, 5)
+    (same,) = without(whole, [5])
     assert same.comparison is whole[0].comparison
     assert (same.text, same.p) == (whole[0].text, whole[0].p)
 
 
-def test_the_table_has_a_column_a_document(tmp_path):
-    """Three seeds that gain 0.3 and 0.28, and 0.001 more on average; of document 5 nothing was read."""
-    text = render(left_out_table(verdicts(tmp_path, 3, 0.3, 0.28), NAMES), width=1000)
+def test_several_documents_are_left_out_together(tmp_path):
+    """All there is cannot be: then nothing is."""
+    whole = verdicts(tmp_path, 1, 0.3, -0.1)
+    (others,) = without(whole, [0, 5])
+    assert others.ratio.value == pytest.approx(math.exp(0.1))
+    (same,) = without(whole, [0, 3])
+    assert same.comparison is whole[0].comparison
+
+
+def test_the_table_has_a_column_for_each_name(tmp_path):
+    """Three seeds that gain 0.3 and 0.28, and 0.001 more on average; of Adams nothing was read."""
+    text = render(left_out_table(verdicts(tmp_path, 3, 0.3, 0.28), DOCUMENTS), width=1000)
     line = next(line for line in text.splitlines() if line.startswith("ALiBi at 2 L"))
     expected = "supported, 0.748 supported, 0.755 supported, 0.740"
     assert " ".join(line.removeprefix("ALiBi at 2 L").split()) == expected
-    assert "without 1797-adams" in text
+    assert "without Adams" in text
 
 
 def test_a_failure_is_looked_for_again(tmp_path):
@@ -65,10 +74,10 @@ def test_a_failure_is_looked_for_again(tmp_path):
         key = {"encoding": "alibi", "train_length": 248, "recipe": "a", "protocol": "same-targets"}
         rows.append(records.write(tmp_path, made.row(arrays, length=length, **key), arrays))
     whole = judge(parse([{"name": "it", "primary": True} | own]), rows)
-    assert [one.text for one in without(whole, 3)] == ["seen"]
-    assert [one.text for one in without(whole, 0)] == ["not seen"]
+    assert [one.text for one in without(whole, [3])] == ["seen"]
+    assert [one.text for one in without(whole, [0])] == ["not seen"]
 
 
 def test_without_primary_claims_that_were_measured_there_is_no_table(tmp_path):
-    assert left_out_table(verdicts(tmp_path, 1, 0.3, 0.2, primary=False), NAMES) is None
-    assert left_out_table(verdicts(tmp_path, 0, 0.3, 0.2), NAMES) is None
+    assert left_out_table(verdicts(tmp_path, 1, 0.3, 0.2, primary=False), DOCUMENTS) is None
+    assert left_out_table(verdicts(tmp_path, 0, 0.3, 0.2), DOCUMENTS) is None

@@ -285,3 +285,64 @@ def test_what_no_pair_of_rows_answers_is_not_measured_with_the_reason(make, rows
     found = judge(parse([claim()]), [make(name, length, value, **other) for name, length, value, other in rows])
     assert found[0].text == "not measured"
     assert reason in found[0].reason
+
+
+def exact_gap() -> dict[str, Any]:
+    """Nonoverlapping windows less windows in which every target sees all of the length."""
+    entry = gap_claim()
+    for side in ("left", "right"):
+        entry[side] = entry[side] | {"minus": {"protocol": "same-targets", "block": 1}}
+    return entry
+
+
+EXACT = {"protocol": "same-targets", "min_context": 512, "targets_digest": "few", "targets": 512}
+
+
+def test_the_protocols_of_a_gap_may_have_targets_of_their_own(make):
+    """60 and 44 against 50 and 40 of other targets, as if they were of the same. Where the larger block was read as
+    well, the claim says that it means the smaller."""
+    rows = [make("alibi", 128, 60.0), make("alibi", 512, 44.0)]
+    rows += [make("alibi", n, p, block=1, **EXACT) for n, p in ((128, 50.0), (512, 40.0))]
+    rows += [make("alibi", n, p, block=32, **EXACT | {"targets_digest": "many"}) for n, p in ((128, 1.0), (512, 9.0))]
+    (found,) = judge(parse([exact_gap()]), rows)
+    assert (found.text, found.ratio.value) == ("seen", pytest.approx(1.1 / 1.2))
+
+
+def test_either_protocol_of_a_gap_is_held_against_itself(make):
+    """At 128 the one, at 512 the other set of targets: there is nothing to take off from what."""
+    rows = [make("alibi", 128, 60.0), make("alibi", 512, 44.0, targets_digest="other")]
+    rows += [make("alibi", n, 50.0, block=1, **EXACT) for n in (128, 512)]
+    (found,) = judge(parse([exact_gap()]), rows)
+    assert (found.text, found.reason) == (
+        "not measured",
+        "there is no row of alibi trained at 128 and read at 512 on the same targets",
+    )
+
+
+def test_the_errors_of_two_sets_of_targets_add_up(tmp_path):
+    """Of one checkpoint: no claim is surer than the less sure of its two texts."""
+
+    def row(length: int, nats: list[float], **own: Any) -> records.Row:
+        return stored(tmp_path, length, nats, setup=None, **own)
+
+    flat = [row(128, [0.0] * 40), row(512, [0.2, 0.1] * 20)]
+    exact = [row(128, [0.0] * 12, block=1, **EXACT), row(512, [0.1, -0.1] * 6, block=1, **EXACT)]
+    (found,) = judge(parse([exact_gap()]), [*flat, *exact])
+    large, small = (
+        judge(parse([one]), rows)[0] for one, rows in ((claim(left=SHORT, right=LONG), flat), (BLOCK, exact))
+    )
+    assert found.comparison.mean == pytest.approx(-0.15)
+    assert found.comparison.text.error == pytest.approx(large.comparison.text.error + small.comparison.text.error)
+    assert found.comparison.text.df == small.comparison.text.df
+
+
+SHORT, LONG = ({"encoding": "alibi", "train_length": 128, "at": at} for at in (128, 512))
+BLOCK = claim(left=SHORT | {"block": 1}, right={"at": 512}, protocol="same-targets")
+
+
+def test_of_several_sets_of_targets_the_largest_counts(make):
+    """A study reads few targets first, and all of them in the end."""
+    rows = [make("alibi", n, p, targets_digest="few", targets=512) for n, p in ((128, 50.0), (256, 60.0))]
+    rows += [make("alibi", n, p) for n, p in ((128, 50.0), (256, 40.0))]
+    (found,) = judge(parse([claim(relation="less")]), rows)
+    assert (found.text, found.left.value) == ("seen", 40.0)
