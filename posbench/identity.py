@@ -144,6 +144,28 @@ def _class_identity(
     return found
 
 
+def settings(identity: Mapping[str, Any]) -> str:
+    """What of a run's encoding, recipe and windows is not the default, as one would type it; what its label, its
+    training length and its number of tokens say is left out.
+
+    >>> settings({"encoding": {"class": "a.B", "embed_scale": True}, "optim": {"lr": 0.01}, "train": {"length": 128}})
+    'encoding.embed_scale=true optim.lr=0.01'
+    """
+    named = ("train.length", "train.tokens")
+    groups = {key: identity.get(key, {}) for key in ("encoding", "extension", "optim", "train")}
+    groups["data"] = {"attend": attend} if (attend := identity.get("data", {}).get("attend")) else {}
+    found = {
+        key: value
+        for key, value in flat(groups).items()
+        if key not in named and key.rpartition(".")[2] not in ("class", "source")
+    }
+    return " ".join(f"{key}={_typed(value)}" for key, value in found.items())
+
+
+def _typed(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
+
+
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one, with dotted keys.
 

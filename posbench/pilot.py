@@ -21,7 +21,8 @@ def rows(jobs: Iterable[Job]) -> list[Row]:
 
 
 def asked(jobs: Iterable[Job]) -> list[Row]:
-    """The rows that these jobs ask for, of every seed of their recipes, and those of references on the same targets.
+    """The rows that these jobs ask for, of every seed of their recipes; those of runs that started from one of these,
+    and of references, on the same targets.
 
     Where one of them was read on several sets of targets, the largest that is no larger than what is asked for.
     """
@@ -37,9 +38,14 @@ def asked(jobs: Iterable[Job]) -> list[Row]:
             if key not in largest or largest[key].targets < row.targets:
                 largest[key] = row
     found = list(largest.values())
-    same = {tuple(getattr(row, name) for name in SHARED) for row in found}
-    counted = [row for row in rows if row.kind == "reference" and tuple(getattr(row, name) for name in SHARED) in same]
-    return found + counted
+    same, runs = {_shared(row) for row in found}, {row.run for row in found}
+    further = [row for row in rows if row.init_from in runs and row.run not in runs]
+    counted = [row for row in rows if row.kind == "reference"]
+    return found + [row for row in further + counted if _shared(row) in same]
+
+
+def _shared(row: Row) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in SHARED)
 
 
 def _fits(row: Row, request: Request) -> bool:

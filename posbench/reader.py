@@ -25,7 +25,7 @@ from posbench.data.windows import generators, nonoverlapping
 from posbench.encodings.base import Encoding
 from posbench.errors import UserError
 from posbench.extensions.base import SEARCH_LOSSES
-from posbench.identity import hash8, label
+from posbench.identity import hash8, label, settings
 from posbench.losses import Score, measure
 from posbench.model import Decoder
 from posbench.progress import progress
@@ -182,6 +182,7 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
             init_from=config.init_from["name"] if config.init_from else None,
             recipe=initial.recipe(config, who),
             setup=initial.setup(config, who),
+            settings=settings(who),
             heads=config.model.heads,
             head_dim=config.model.width // config.model.heads,
             model=config.model.name,

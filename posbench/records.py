@@ -75,6 +75,7 @@ class About:
     init_from: str | None = None  # the run whose weights its training started from
     recipe: str | None = None  # 8 hex digits of the run's identity without its seed: its seeds have equal ones
     setup: str | None = None  # the same without its encoding either: equal for all encodings trained alike
+    settings: str | None = None  # of encoding and recipe what is not the default, as one would type it
     heads: int | None = None  # of the model: ALiBi's slopes and RoPE's pairs depend on both
     head_dim: int | None = None
     model: str | None  # name of the size; None for a reference, as for the three below

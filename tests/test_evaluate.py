@@ -87,6 +87,14 @@ def test_an_unknown_protocol_is_answered_with_the_nearest(rope):
         asked(rope, [], protocol="slide")
 
 
+def test_a_row_says_what_of_its_run_is_not_the_default(text, rope):
+    """Without a label and lengths, which it says elsewhere."""
+    scaled = made.finished_run(text, "rope", length=16, embed_scale=True)
+    plain, other = (evaluate.evaluate(run, [Request("nonoverlapping", 16, targets=64)])[0] for run in (rope, scaled))
+    assert plain.settings == "train.batch_tokens=16"
+    assert other.settings == "encoding.embed_scale=true train.batch_tokens=16"
+
+
 # numbers --------------------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,8 @@ def test_all_seeds_of_a_recipe_and_no_other_run_validation_text_first(tmp_path: 
 def test_what_a_study_asks_for_is_all_seeds_of_its_readings_on_its_largest_targets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """No other protocol, no more targets than asked for, no first try on fewer; and references of the same targets."""
+    """No other protocol, no more targets than asked for, no first try on fewer; of the same targets also references,
+    and what was trained on from one of these runs."""
     monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path))
     configs = {words: compose(words.split()) for words in ("encoding=rope", "encoding=rope seed=2")}
     readings = {
@@ -49,7 +50,10 @@ def test_what_a_study_asks_for_is_all_seeds_of_its_readings_on_its_largest_targe
     for digest in ("a", "c"):
         counted = {"kind": "reference", "run": f"bigram {digest}", "recipe": None, "targets_digest": digest}
         records.write(tmp_path / "bigram" / "rows", made.row(arrays, **counted), arrays)
+        tuned = {"run": f"tuned {digest}", "run_hash": "t", "recipe": "t", "init_from": "encoding=rope, asked"}
+        for own in (tuned, tuned | {"run": "of another", "init_from": "encoding=none"}):
+            records.write(tmp_path / own["run"] / "rows", made.row(arrays, **own, targets_digest=digest), arrays)
     request = Request("nonoverlapping", 512, targets=200)
     job = Job(configs["encoding=rope"], "posbench train encoding=rope", "rope", [request])
     found = [row.run for row in pilot.asked([job])]
-    assert found == ["encoding=rope, asked", "encoding=rope seed=2, asked", "bigram a"]
+    assert found == ["encoding=rope, asked", "encoding=rope seed=2, asked", "tuned a", "bigram a"]

@@ -11,12 +11,13 @@ import yaml
 from made import row
 
 from posbench import job, lock, study
-from posbench.compose import compose
+from posbench.compose import combinations, compose
 from posbench.errors import UserError
 from posbench.evaluate import Request
 from posbench.launch import Settings, summary
 from posbench.report.tables import render
 from posbench.run import Run, directory
+from posbench.search_path import files
 
 SHIPPED = "train_short_test_long"
 
@@ -110,11 +111,22 @@ def test_the_default_budget_is_the_comparison_that_is_documented():
     plan = study.plan(study.load(SHIPPED))
     flat, same = plan.evals
     assert plan.jobs[0].config.train.tokens == 800_000
-    assert flat.lengths == same.lengths == [128, 256, 512, 1024, 2048, 4096]
+    assert flat.lengths == [128, 256, 512, 1024, 2048, 4096]
+    assert same.lengths == [32, 64, *flat.lengths], "a quarter of each training length is among them"
     assert flat.targets == 98_304
     assert all(flat.targets % length == 0 for length in flat.lengths)
     assert (same.min_context, same.block, same.targets) == (4096, 32, 2048)
     assert plan.study.references == ["unigram", "bigram"]
+
+
+@pytest.mark.parametrize("name", [name for name in files("study") if name != SHIPPED])
+def test_every_other_shipped_study_composes(name, monkeypatch):
+    """Of each line of runs the first."""
+    monkeypatch.setattr(study, "combinations", lambda words: combinations(words)[:1])
+    shipped = study.load(name)
+    plan = study.plan(shipped)
+    assert len(plan.jobs) == len(shipped.runs)
+    assert all(job.requests for job in plan.jobs)
 
 
 def test_only_the_smoke_budget_says_that_its_numbers_mean_nothing():

@@ -30,6 +30,7 @@ from posbench.report.figures.drawing import variables
 from posbench.report.lengths import length_tables
 from posbench.report.parts import Part, parts
 from posbench.report.positions import position_tables
+from posbench.report.recipes import recipe_table
 from posbench.report.summary import summary_table
 from posbench.report.tables import Table
 from posbench.run import Run
@@ -139,6 +140,7 @@ def _groups(report: Report, verdicts: Sequence[Verdict]) -> list[Group]:
     failing = claims.failure_table(report.rows)
     groups = [
         Group("tables-lengths", "Perplexity by length", length_tables(report.rows)),
+        Group("tables-recipes", "Other recipes", [one for part in found if (one := recipe_table(part))]),
         Group("tables-fails", "Where each fails", [failing] if failing else []),
         Group(
             "tables-positions", "Loss by position", [one for one in position_tables(report.rows) if one.records], True

@@ -69,6 +69,11 @@ class Line:
         return self.one.train_length
 
     @property
+    def variant(self) -> str:
+        """The settings of its encoding that are not the default ones, as one would type them."""
+        return " ".join(word for word in (self.one.settings or "").split() if word.startswith("encoding."))
+
+    @property
     def seeds(self) -> int:
         return max(len(rows) for rows in self.rows.values())
 
@@ -231,7 +236,9 @@ def _name(lines: Sequence[Line]) -> None:
     for twins in groups.values():
         if len(twins) == 1:
             continue
+        words = [(line.one.settings or "").split() for line in twins]
         tells = {
+            "settings": [" ".join(word for word in own if not all(word in other for other in words)) for own in words],
             "tokens": [f"{line.one.train_tokens or 0:,} tokens" for line in twins],
             "start": [f"from {line.one.init_from}" if line.one.init_from else "from scratch" for line in twins],
             "text": [f"trained on {line.one.trained_on}" for line in twins],
@@ -244,7 +251,7 @@ def _name(lines: Sequence[Line]) -> None:
             if len(set(labels)) == len(labels):
                 break
             if len(set(texts)) > 1:
-                labels = [f"{label}, {text}" for label, text in zip(labels, texts, strict=True)]
+                labels = [", ".join(filter(None, pair)) for pair in zip(labels, texts, strict=True)]
         for line, label in zip(twins, labels, strict=True):
             line.label = label
 

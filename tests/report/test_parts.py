@@ -74,6 +74,14 @@ def test_runs_of_one_encoding_that_are_no_seeds_of_each_other_say_how_they_diffe
     assert [line.label for line in parts([short, other])[0].lines] == ["rope, 0badcafe", "rope, r1s1"]
 
 
+def test_a_setting_that_one_of_them_has_is_its_name_and_what_all_have_is_not(make):
+    """The shipped one keeps the bare name, under which claims and papers know it."""
+    both = "optim.lr=0.01"
+    plain = make("rope", 128, 40.0, recipe="r1", settings=both)
+    scaled = make("rope", 128, 50.0, recipe="r2", settings=f"encoding.embed_scale=true {both}")
+    assert [line.label for line in parts([plain, scaled])[0].lines] == ["rope", "rope, encoding.embed_scale=true"]
+
+
 def test_models_of_different_size_say_so_in_their_label(make):
     rows = [make("alibi", 128, 40.0), make("alibi", 128, 30.0, model="micro", heads=8, recipe="m")]
     assert [line.label for line in parts(rows)[0].lines] == ["alibi (micro, 8 x 32)", "alibi (nano, 4 x 32)"]

@@ -225,6 +225,7 @@ def _find(side: Side, text: Sequence[Part]) -> Line | str:
     reason = None
     for part in of_protocol:
         lines = [line for line in part.lines if _is(line, side)]
+        lines = [line for line in lines if not line.variant] or lines  # an encoding is meant as it is shipped
         if len(lines) == 1 and lines[0].measured(side.length):
             return lines[0]
         reason = reason or _why(side, lines)

@@ -9,9 +9,11 @@ import made
 import pytest
 
 from posbench import evaluate, study
+from posbench.compose import combinations
 from posbench.errors import UserError
 from posbench.report.claims import parse
 from posbench.report.claims.claim import PROTOCOLS, Curve, readings, sources
+from posbench.report.claims.failure import candidates
 from posbench.search_path import files
 from posbench.statistics import Estimate
 
@@ -179,17 +181,31 @@ def test_the_shipped_study_has_fifteen_claims_or_more_and_six_of_them_are_primar
     assert len({claim.name for claim in claims}) == len(claims)
 
 
-def test_the_rows_of_the_shipped_study_suffice_for_its_claims():
-    """Every reading that a claim asks for is one that the study makes."""
-    shipped = study.load("train_short_test_long")
-    runs = [dict(word.split("=", 1) for word in [*shipped.common, *own]) for own in shipped.runs]
+@pytest.mark.parametrize("name", ["train_short_test_long", "extrapolation_full", "tsl_cpu", "tsl_lengths", "tsl_books"])
+def test_the_rows_of_a_shipped_study_suffice_for_its_claims(name):
+    """Every reading that a claim asks for is one that the study makes; extrapolation_full comes behind another."""
+    shipped = study.load(name)
+    runs = [
+        dict(word.split("=", 1) for word in words)
+        for own in shipped.runs
+        for words in combinations([*shipped.common, *own])
+    ]
     made = {
-        (run["encoding"], int(run["train.length"]), eval["protocol"], length)
+        (run["encoding"], int(run["train.length"]), eval["protocol"], block, length)
         for run in runs
         for eval in shipped.evals.values()
         for length in {*eval["lengths"], int(run["train.length"])}
+        for block in (None, eval.get("block"))
     }
     for claim in shipped.claims:
-        for side in (claim.left, claim.right):
-            assert side.extension is None
-            assert (side.encoding, side.train_length, side.protocol, side.length) in made, claim.name
+        for _, side in [*claim.left.readings, *claim.right.readings]:
+            lengths = candidates(side.train_length, side.length) if claim.about_failure else [side.length]
+            for length in lengths:
+                assert (side.encoding, side.train_length, side.protocol, side.block, length) in made, claim.name
+
+
+def test_the_long_study_names_its_primary_claims_of_two_others():
+    long, first, second = map(study.load, ("tsl_cpu", "train_short_test_long", "extrapolation_full"))
+    assert [claim.name for claim in long.claims] == [claim.name for claim in [*first.claims, *second.claims]]
+    assert sum(claim.primary for claim in long.claims) == 6
+    assert study.load("tsl_books").claims == long.claims

@@ -340,6 +340,13 @@ SHORT, LONG = ({"encoding": "alibi", "train_length": 128, "at": at} for at in (1
 BLOCK = claim(left=SHORT | {"block": 1}, right={"at": 512}, protocol="same-targets")
 
 
+def test_an_encoding_is_meant_as_it_is_shipped(make):
+    rows = [make("alibi", n, p, settings="", recipe="a") for n, p in ((128, 50.0), (256, 40.0))]
+    rows += [make("alibi", n, 9.0, settings="encoding.slopes=[1]", recipe="b") for n in (128, 256)]
+    (found,) = judge(parse([claim(relation="less")]), rows)
+    assert (found.text, found.left.value) == ("seen", 40.0)
+
+
 def test_of_several_sets_of_targets_the_largest_counts(make):
     """A study reads few targets first, and all of them in the end."""
     rows = [make("alibi", n, p, targets_digest="few", targets=512) for n, p in ((128, 50.0), (256, 60.0))]
