@@ -206,6 +206,7 @@ def _record(entry: Entry, outcome: Outcome) -> dict[str, Any]:
         "lowest": speed and speed.low,
         "highest": speed and speed.high,
         "rounds": speed and speed.rounds,
+        "seconds": seconds,  # of one call, by round: any two entries can be held against each other
     }
     found |= {"against": entry.against.name if entry.against else None}
     found |= _ratio("ratio", _times_base(entry, outcome))

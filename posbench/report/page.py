@@ -51,6 +51,10 @@ class Report:
     note: str | None = None
     """What a reader of its numbers has to know first."""
     bench: Bench = ()
+    images: Sequence[str] = ("svg", "png")
+    """Forms in which each figure lies beside it."""
+    digits: int | None = None
+    """Of the numbers in csv and json; None: all. Other processors add in another order, and differ in the last ones."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,11 @@ def write(report: Report, folder: Path) -> Path:
     said = content(report)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for drawing in drawn:
-        files.write_bytes(folder / "figures" / f"{drawing.name}.svg", drawing.svg())
-        files.write_bytes(folder / "figures" / f"{drawing.name}.png", drawing.png())
+        for form in report.images:
+            files.write_bytes(folder / "figures" / f"{drawing.name}.{form}", getattr(drawing, form)())
     for ending, form in FORMS.items():
-        files.write_bytes(folder / f"tables.{ending}", tables.render(said.tables, form).encode())
+        text = tables.render(said.tables, form, digits=report.digits)
+        files.write_bytes(folder / f"tables.{ending}", text.encode())
     page = folder / "index.html"
     files.write_bytes(page, html(report, said, drawn).encode())
     return page

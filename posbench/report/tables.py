@@ -106,12 +106,19 @@ def table(title: str, columns: Sequence[Column], rows: Iterable[Mapping[str, Any
     return Table(title, list(columns), [Section("", body)], list(notes))
 
 
-def render(tables: Table | Sequence[Table], format: str = "table", width: int | None = None, bold: bool = False) -> str:
+def render(
+    tables: Table | Sequence[Table],
+    format: str = "table",
+    width: int | None = None,
+    bold: bool = False,
+    digits: int | None = None,
+) -> str:
     """The text of one or several tables.
 
     `width` is a terminal's: wider tables are then laid out in bands of columns, the first column repeated. None, off a
     terminal: the full width. No number is ever cut or wrapped. `bold`: it shows the best of each column so, as md and
-    latex always do. Raises `UserError` for an unknown format.
+    latex always do. `digits`: that many of the numbers in csv and json; None: all of them. Raises `UserError` for an
+    unknown format.
     """
     many = [tables] if isinstance(tables, Table) else list(tables)
     if format == "table":
@@ -121,9 +128,9 @@ def render(tables: Table | Sequence[Table], format: str = "table", width: int | 
     if format == "latex":
         return "\n".join(_latex(one) for one in many)
     if format == "csv":
-        return _csv(many)
+        return _csv(many, digits)
     if format == "json":
-        entries = [{"title": one.title, "rows": one.data(), "notes": one.notes} for one in many]
+        entries = [{"title": one.title, "rows": _rounded(one.data(), digits), "notes": one.notes} for one in many]
         return json.dumps(_finite(entries), indent=1, ensure_ascii=False) + "\n"
     raise unknown("format", format, FORMATS)
 
@@ -251,9 +258,10 @@ def _latex(one: Table) -> str:
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def _csv(tables: Sequence[Table]) -> str:
+def _csv(tables: Sequence[Table], digits: int | None) -> str:
     """One header over all tables; with several, the first column tells which table a line is of."""
-    records = [({"table": one.title} if len(tables) > 1 else {}) | record for one in tables for record in one.data()]
+    data = [(one.title, record) for one in tables for record in _rounded(one.data(), digits)]
+    records = [({"table": title} if len(tables) > 1 else {}) | record for title, record in data]
     keys = list(dict.fromkeys(key for record in records for key in record))
     out = io.StringIO()
     writer = csv.DictWriter(out, keys, lineterminator="\n")
@@ -265,6 +273,21 @@ def _csv(tables: Sequence[Table]) -> str:
 def _plain(value: Any) -> Any:
     """A list as its members with spaces between them: a cell of csv has no lists."""
     return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _rounded(value: Any, digits: int | None) -> Any:
+    """The same data with so many significant digits of each float.
+
+    >>> _rounded([{"loss": 1 / 3, "seeds": 2}], 3)
+    [{'loss': 0.333, 'seeds': 2}]
+    """
+    if isinstance(value, float) and digits is not None:
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(entry, digits) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(entry, digits) for entry in value]
+    return value
 
 
 def _finite(value: Any) -> Any:

@@ -136,6 +136,7 @@ def test_a_marked_row_leaves_the_others_standing(monkeypatch: pytest.MonkeyPatch
     outcome = compare.compare([ours, entry("bloom", "bloom", ours)], BUDGET)
     first, second = records(outcome)
     assert (first["status"], first["rounds"], first["extra_bytes"], first["parameters"]) == ("ok", 6, 20, 100)
+    assert len(first["seconds"]) == 6
     assert first["gflop_products"] == pytest.approx(0.020054016)
     assert first["kernel"] == "causal"
     assert (second["status"], second["reason"]) == ("n/a", "out of memory (1 GiB)")

@@ -81,6 +81,16 @@ def test_the_same_rows_give_the_same_page_and_tables_beside_it(make, tmp_path):
         assert (first.parent / file).read_bytes() == (second.parent / file).read_bytes(), file
 
 
+def test_images_and_digits_are_as_asked_for(make, tmp_path):
+    """ln 43.4 = 3.770459...; a figure that is not there has no link."""
+    rows = [make("alibi", 128, 43.4), make("alibi", 256, 43.4)]
+    file = write(Report("A study", rows, "x", images=["svg"], digits=3), tmp_path)
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg"}
+    assert ".png" not in file.read_text()
+    assert '"loss": 3.77,' in (tmp_path / "tables.json").read_text()
+    assert ",3.77," in (tmp_path / "tables.csv").read_text()
+
+
 def test_every_number_of_the_table_is_in_the_page_and_leads_to_its_row(make):
     rows = two(make)
     text = page(rows)
