@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change lands: environment, install, format, lint, types, tests.
+# Everything that must hold before a change lands: environment, install, format, lint, types, results as made, tests.
 #
 #   bash scripts/test.sh                      all of it
 #   bash scripts/test.sh -m 'not slow'        further words go to pytest
@@ -12,5 +12,6 @@ export OMP_NUM_THREADS=1
 .venv/bin/python -m ruff format --check .
 .venv/bin/python -m ruff check .
 .venv/bin/python -m mypy
+.venv/bin/python scripts/results.py check
 .venv/bin/python -m pytest --doctest-modules posbench </dev/null
 .venv/bin/python -m pytest -n 2 --dist worksteal "$@" </dev/null

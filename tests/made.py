@@ -54,11 +54,17 @@ def config(folder: Path, encoding: str, length: int, **own: Any) -> Config:
 
 
 def finished_run(folder: Path, encoding: str, length: int, **own: Any) -> Run:
-    """A run on the text of `folder` that counts as trained: its weights are drawn wide, far from uniform."""
-    made = config(folder, encoding, length, **own)
+    """A run on the text of `folder` that counts as trained."""
+    return finished(config(folder, encoding, length, **own))
+
+
+def finished(made: Config) -> Run:
+    """A run that counts as trained: its weights are drawn wide, far from uniform."""
     prepared = tokens.prepare(made.data, made.tokenizer)
     vocab_size = prepared.tokenizer.vocab_size
-    decoder = tiny.decoder((encoding, own), Shape(2, 32, 4, length), vocab_size)
+    shape = Shape(made.model.layers, made.model.width, made.model.heads, made.train.length)
+    own = {key: value for key, value in made.encoding.items() if key not in ("name", "class")}
+    decoder = tiny.decoder((made.encoding["name"], own), shape, vocab_size)
     record = {
         "ids_digest": prepared.stream("train").digest,
         "corpus": {"name": prepared.corpus, "fingerprint": prepared.corpus_fingerprint},
@@ -66,12 +72,12 @@ def finished_run(folder: Path, encoding: str, length: int, **own: Any) -> Run:
         "steps": 4,
         "decisions": {"precision": "fp32"},
     }
-    finished = Run(run.directory(made))
-    with finished.lock():
-        finished.begin(made, prepared.tokenizer, record)
-        checkpoint.save_weights(finished.weights, finished.hash, 4, decoder)
-        finished.write_status("done", step=4, steps=4)
-    return Run(finished.path)
+    trained = Run(run.directory(made))
+    with trained.lock():
+        trained.begin(made, prepared.tokenizer, record)
+        checkpoint.save_weights(trained.weights, trained.hash, 4, decoder)
+        trained.write_status("done", step=4, steps=4)
+    return Run(trained.path)
 
 
 def prepared(finished: Run) -> Prepared:

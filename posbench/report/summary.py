@@ -34,8 +34,8 @@ def verdict(found: Comparison | None) -> str:
 def summary_table(parts: Sequence[Part]) -> Table | None:
     """Of the parts of one text: the longest length against L, on all targets and on the same ones; None where nothing
     was read at two lengths."""
-    flat = _widest([part for part in parts if part.shared["min_context"] is None])
-    same = _widest([part for part in parts if part.shared["min_context"] is not None])
+    flat = widest([part for part in parts if part.shared["min_context"] is None])
+    same = widest([part for part in parts if part.shared["min_context"] is not None])
     lead = flat or same
     if lead is None:
         return None
@@ -62,7 +62,7 @@ def _columns(key: str, part: Part, what: str) -> list[Column]:
     ]
 
 
-def _widest(parts: Sequence[Part]) -> Part | None:
+def widest(parts: Sequence[Part]) -> Part | None:
     """The part with the most lines, of those with several lengths; of equals the one that goes farthest."""
     several = [part for part in parts if len(part.lengths) > 1 and part.lines]
     return max(several, key=lambda part: (len(part.lines), part.lengths[-1], part.one.targets), default=None)

@@ -36,7 +36,17 @@ might turn it round, it is *undecided* as well.) What no row answers is *not mea
 from posbench.report.claims.claim import Claim, parse
 from posbench.report.claims.failure import failure_table
 from posbench.report.claims.left_out import left_out_table
-from posbench.report.claims.table import claims_table, in_order
+from posbench.report.claims.table import claims_table, in_order, short_table
 from posbench.report.claims.verdict import Verdict, judge
 
-__all__ = ["Claim", "Verdict", "claims_table", "failure_table", "in_order", "judge", "left_out_table", "parse"]
+__all__ = [
+    "Claim",
+    "Verdict",
+    "claims_table",
+    "failure_table",
+    "in_order",
+    "judge",
+    "left_out_table",
+    "parse",
+    "short_table",
+]

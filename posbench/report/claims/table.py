@@ -8,7 +8,7 @@ from typing import Any
 from posbench.report.claims.claim import Claim, Curve, Side, Source, sources
 from posbench.report.claims.failure import Failure
 from posbench.report.claims.verdict import Verdict
-from posbench.report.lengths import perplexity_text, ratio_text
+from posbench.report.lengths import perplexity_text, ratio_cell, ratio_text
 from posbench.report.parts import Value
 from posbench.report.published import Printed
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
@@ -36,6 +36,37 @@ def claims_table(verdicts: Sequence[Verdict]) -> Table:
         [_record(verdict) for verdict in in_order(verdicts)],
         repeat_head=False,
     )
+
+
+def short_table(verdicts: Sequence[Verdict]) -> Table:
+    """A line a claim: what became of it, the number that decides, and the paper's."""
+    columns = [
+        Column("claim", "statement", right=False),
+        Column("verdict", "", right=False),
+        Column("ours", "these runs", right=False),
+        Column("paper", "the paper", right=False),
+    ]
+    rows = [[cell(one.claim.name), cell(one.text), _short(one), _printed(one.claim.paper)] for one in verdicts]
+    return Table(
+        "Statements of papers", columns, [Section("", rows)], ["A ratio is that of the perplexities compared."]
+    )
+
+
+def _short(verdict: Verdict) -> Cell:
+    if verdict.claim.about_failure and verdict.failure is not None:
+        return _fails(verdict.failure, verdict.claim)
+    if verdict.ratio is None:
+        return Cell(None, verdict.reason or "-")
+    low, high = verdict.interval or (None, None)
+    return ratio_cell(verdict.ratio.value, low, high, "")
+
+
+def _printed(source: Source | Curve) -> Cell:
+    if isinstance(source, Curve):
+        best, back = _curve(source)[1], _curve(source)[3]
+        return cell(f"{best.text}, above L from {back.text} ({source.name})")
+    ratio = None if source.difference is None else exp(source.difference)
+    return Cell(ratio, f"{'-' if ratio is None else ratio_text(ratio)} ({source.name})")
 
 
 def in_order(verdicts: Sequence[Verdict]) -> list[Verdict]:
