@@ -118,7 +118,7 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> UserError | None
         # "In 'model/mine': ConfigKeyError raised while composing config:": the fault is in a file, not in a word.
         where = text.split(":")[0] + ": " if text.startswith("In '") else ""
         return UserError(where + explained.message, explained.hint)
-    if missing := re.match(r"Could not (?:override|delete) '([^'=]*)'", text):
+    if missing := re.match(r"Could not (?:override|delete(?: from config\.)?) '([^'=]*)'", text):
         from posbench.config import Config
 
         if missing[1] == "study":  # a folder of configs, but not one that a run is composed from

@@ -110,7 +110,7 @@ UNFIT = {
     "init_from=nonsense": "There is no run 'nonsense'",
     "tokenizer=file": "tokenizer=file needs tokenizer.path=FILE, a tokenizer.json.",
     "encoding.base=-1": "The encoding 'rope' cannot be built: base must be above 0",
-    "encoding.layout=quarter": "The encoding 'rope' cannot be built: ",
+    "encoding.layout=quarter": "encoding.layout=quarter does not fit 'rope'.",
     "data=files": "data=files needs a text.",
     "encoding=alibi encoding.base=3": "There is no setting 'encoding.base'.",
     "encoding=randomized encoding.inner=alibii": "There is no encoding 'alibii'. Did you mean 'alibi'?",

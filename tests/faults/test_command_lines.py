@@ -4,10 +4,12 @@ nothing is written, by whichever way it came.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    """`train --info` has Hydra write its log to the streams there are now, which a later line does not have."""
+    loggers = [logging.getLogger(), logging.getLogger("hydra")]
+    before = [(one.level, one.handlers[:]) for one in loggers]
+    yield
+    for one, (level, handlers) in zip(loggers, before, strict=True):
+        one.setLevel(level)
+        one.handlers[:] = handlers
+
+
 def judge(line: Line, status: int, out: str, err: str) -> None:
     assert "Traceback" not in err
     assert status == line.status, err
@@ -58,13 +71,16 @@ def judge(line: Line, status: int, out: str, err: str) -> None:
 
 
 def test_there_are_enough_of_them_and_none_twice():
+    """475 command lines at least, no two alike."""
     assert len(LINES) >= 475
     assert len({line.words for line in LINES}) == len(LINES)
     assert len({line.kind for line in LINES}) >= 25
 
 
+@pytest.mark.usefixtures("logging_restored")
 @pytest.mark.parametrize("line", LINES, ids=name)
 def test_a_line_gets_its_answer(line: Line, here: Path, capfd: pytest.CaptureFixture[str]):
+    """A generated command line, malformed or valid, gets its answer and writes nothing."""
     status = cli.run(list(line.words))
     judge(line, status, *capfd.readouterr())
     assert tree(here.parent) == [here]
@@ -73,6 +89,7 @@ def test_a_line_gets_its_answer(line: Line, here: Path, capfd: pytest.CaptureFix
 @pytest.mark.process
 @pytest.mark.parametrize("line", AS_PROCESSES, ids=name)
 def test_a_process_gives_the_same_answer(line: Line, here: Path):
+    """The same of a process of its own."""
     words = [sys.executable, "-m", "posbench", *map(os.fsencode, line.words)]
     environment = os.environ | {"PYTHONPATH": str(Path(posbench.__file__).parents[1])}  # also where it is not installed
     done = subprocess.run(words, capture_output=True, check=False, stdin=subprocess.DEVNULL, env=environment)

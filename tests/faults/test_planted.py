@@ -65,6 +65,7 @@ def token_file(run: Run, config: Any) -> Path:
 def test_a_planted_pickle_is_refused_and_does_not_run(
     folders: None, data: dict, tmp_path: Path, place: Callable[[Run, Any], Path], how: str
 ):
+    """A pickle is planted in place of weights, a checkpoint or a token file: refused by name, and it does not run."""
     config, mark = toys.config(data, steps=2), tmp_path / "mark"
     run = train.train(config)
     file = place(run, config)
@@ -76,6 +77,7 @@ def test_a_planted_pickle_is_refused_and_does_not_run(
 
 @pytest.mark.parametrize("how", ["pickle", "object array"])
 def test_the_bomb_is_live(tmp_path: Path, how: str):
+    """The planted pickle does run where somebody unpickles it: the test above can fail."""
     mark, file = tmp_path / "mark", tmp_path / "file"
     PLANT[how](Bomb(mark), file)
     np.load(file, allow_pickle=True)

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# The tables of results/bench, on a machine that does nothing else: about four hours on two cores.
+#
+#   bash scripts/bench.sh                 all of them
+#   bash scripts/bench.sh peers-nano      one; its name is the name of its files
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+environment "[peers]"
+
+encodings=none,sinusoidal,learned,rope,alibi,t5,shaw,kerple
+by_distance=alibi,t5,kerple,fire,sandwich
+nano=(model=nano train.length=128 train.batch_tokens=4096)
+micro=(model=micro train.length=128 train.batch_tokens=2048)
+
+bench() {
+  local name="$1"
+  shift
+  say "$name: posbench bench $*"
+  .venv/bin/python -m posbench bench "$@" --out "results/bench/$name"
+}
+
+tables=("$@")
+[ $# -gt 0 ] || tables=(
+  encodings-nano encodings-nano-32768 memory-nano-32768 peers-nano
+  encodings-micro peers-micro time-to-loss start
+)
+for table in "${tables[@]}"; do
+  case "$table" in
+    encodings-nano) bench "$table" encodings "${nano[@]}" --encodings $encodings --lengths 1024,8192 --eval-tokens 1024 ;;
+    encodings-nano-32768) bench "$table" encodings "${nano[@]}" --encodings none,alibi,t5 --lengths 32768 --eval-tokens 1024 ;;
+    # One call each: a peak of memory does not depend on how often it is reached.
+    memory-nano-32768)
+      bench "$table" encodings "${nano[@]}" --encodings none,$by_distance --lengths 1024,8192,16384,32768 --eval-tokens 1024 --rounds 1
+      ;;
+    peers-nano) bench "$table" peers "${nano[@]}" --lengths 4096,8192 --eval-tokens 1024 ;;
+    encodings-micro) bench "$table" encodings "${micro[@]}" --encodings $encodings --lengths 1024,8192 --eval-tokens 1024 ;;
+    peers-micro) bench "$table" peers "${micro[@]}" --lengths 4096,8192 --eval-tokens 1024 ;;
+    time-to-loss) bench "$table" time-to-loss "${nano[@]}" train.tokens=1_024_000 ;;
+    start) .venv/bin/python scripts/table_check.py ;;
+    *)
+      say "error: there is no table $table; there are encodings-nano, encodings-nano-32768, memory-nano-32768, peers-nano,"
+      say "encodings-micro, peers-micro, time-to-loss and start."
+      exit 2
+      ;;
+  esac
+done
