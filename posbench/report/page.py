@@ -83,7 +83,7 @@ class Content:
 
 def content(report: Report) -> Content:
     """The claims held against the rows, and every table."""
-    verdicts = claims.judge(report.claims, report.rows)
+    verdicts = claims.judge(report.claims, report.rows, report.bench)
     return Content(verdicts, _groups(report, verdicts))
 
 

@@ -34,6 +34,7 @@ class Printed:
     protocol: str
     stride: int | None
     text: str
+    """perplexity; of Table 1 words a second"""
     source: str
     """paper, table, address and text"""
     model: str
@@ -44,7 +45,7 @@ class Printed:
         return f"{self.paper.capitalize()}, {self.table}"
 
     @property
-    def perplexity(self) -> float | None:
+    def value(self) -> float | None:
         return None if self.text == "OOM" else float(self.text)
 
 
@@ -61,7 +62,7 @@ def printed() -> tuple[Printed, ...]:
                 int(line["length"]),
                 line["protocol"],
                 int(line["stride"]) if line["stride"] else None,
-                line["perplexity"],
+                line["value"],
                 line["source"],
                 line["model"],
             )
@@ -113,7 +114,7 @@ class Ratio:
 def ratios(encoding: str) -> list[Ratio]:
     """The curve that stands beside ours of an encoding in `SHOWN`: all lengths with a number, shortest first."""
     cells = along(*_row(encoding))
-    return [Ratio(cell, _to_home(cell)) for cell in cells if cell.perplexity is not None]
+    return [Ratio(cell, _to_home(cell)) for cell in cells if cell.value is not None]
 
 
 def _row(encoding: str) -> tuple[str, str, int]:
@@ -122,10 +123,10 @@ def _row(encoding: str) -> tuple[str, str, int]:
 
 
 def _to_home(cell: Printed) -> float:
-    home = find(cell.table, cell.encoding, cell.train_length, cell.train_length, cell.paper).perplexity
+    home = find(cell.table, cell.encoding, cell.train_length, cell.train_length, cell.paper).value
     assert home is not None
-    assert cell.perplexity is not None
-    return cell.perplexity / home
+    assert cell.value is not None
+    return cell.value / home
 
 
 def beside(part: Part) -> Table | None:
@@ -207,8 +208,8 @@ def _theirs(name: str, encoding: str, train_length: int, multiples: Sequence[flo
             "train_length": train_length,
             "multiple": multiple,
             "length": entry.length,
-            "perplexity": entry.perplexity,
-            "ratio": None if entry.perplexity is None else _to_home(entry),
+            "perplexity": entry.value,
+            "ratio": None if entry.value is None else _to_home(entry),
             "printed": entry.text,
         }
         for multiple, entry in curve(name, encoding, train_length, multiples).items()

@@ -45,7 +45,7 @@ def test_every_number_names_its_table_and_the_papers_address():
     for entry in printed():
         name, number = papers[entry.paper]
         assert entry.source.startswith(f"{name}, {entry.table}, https://arxiv.org/abs/{number} (")
-        assert entry.perplexity is None or entry.perplexity > 6
+        assert entry.value is None or entry.value > 6
         assert entry.model
 
 

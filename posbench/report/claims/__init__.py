@@ -21,6 +21,12 @@ same cells are taken off.
     right: {at: 2L}
     paper: {table: Table 2, left: [rope, 512]}              # all lengths that were printed of that model
 
+    left: {encoding: rope, train_length: 128, at: 1L}
+    relation: less                  # slower; not-above and equal as above
+    right: {encoding: sinusoidal}
+    protocol: training              # training | evaluation: speeds at that length, of `posbench bench` (speed.py)
+    paper: {table: Table 1 (training), left: [rope, 512, 512], right: [sinusoidal, 512, 512]}
+
 Every verdict is reached on rows of the same targets; of a gap either protocol may have targets of its own, and is held
 against itself on them. With three seeds or more a claim is *supported*, *contradicted* or *undecided*; with fewer
 *seen* or *not seen*, and no more: another seed may turn it round. (Where all is of one checkpoint and its text alone
@@ -29,6 +35,7 @@ might turn it round, it is *undecided* as well.) What no row answers is *not mea
     claim.py        the YAML, read and checked
     comparison.py   a difference over seeds, and how sure it is
     failure.py      where a method fails, of each method also as a table
+    speed.py        speeds of two encodings against each other
     verdict.py      claims against rows
     table.py        verdicts for a reader; left_out.py: the primary ones with documents left out
 """

@@ -16,6 +16,9 @@ from posbench.statistics import Estimate
 PROTOCOLS = ("nonoverlapping", "sliding", "same-targets")
 """As posbench/evaluate.py has them, which imports more than whoever reads a table should wait for."""
 
+SPEEDS = ("training", "evaluation")
+"""What `posbench bench` times, in the place of a protocol."""
+
 COMPARISONS = ("less", "not-above", "equal")
 FAILURES = ("fails-by", "holds-to")
 RELATIONS = (*COMPARISONS, *FAILURES)
@@ -71,8 +74,9 @@ class Source:
 
     @property
     def difference(self) -> float | None:
-        """Nats by which the left is above the right; None where one of them is no number."""
-        numbers = [cell.perplexity for cell in self.cells]
+        """Nats by which the left is above the right, of speeds the logarithm of their ratio; None where one of them is
+        no number."""
+        numbers = [cell.value for cell in self.cells]
         if None in numbers:
             return None
         left, right, *minus = (math.log(number) for number in numbers if number is not None)
@@ -107,12 +111,12 @@ class Curve:
     @property
     def best(self) -> int:
         """The length of the lowest perplexity."""
-        return readings({cell.length: cell.perplexity for cell in self.cells})[0]
+        return readings({cell.length: cell.value for cell in self.cells})[0]
 
     @property
     def back(self) -> int | None:
         """The first length past the best at which it is above the value at the training length."""
-        return readings({cell.length: cell.perplexity for cell in self.cells})[1]
+        return readings({cell.length: cell.value for cell in self.cells})[1]
 
 
 def readings(perplexity: Mapping[int, float | None]) -> tuple[int, int | None]:
@@ -153,6 +157,10 @@ class Claim:
     @property
     def about_failure(self) -> bool:
         return self.relation in FAILURES
+
+    @property
+    def about_speed(self) -> bool:
+        return self.protocol in SPEEDS
 
     @property
     def contradicted_by(self) -> str:
@@ -214,10 +222,12 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
     _known("key of a claim", entry, KEYS)
     try:
         relation, protocol = entry["relation"], entry["protocol"]
-        for kind, word, choices in (("relation", relation, RELATIONS), ("protocol", protocol, PROTOCOLS)):
+        for kind, word, choices in (("relation", relation, RELATIONS), ("protocol", protocol, (*PROTOCOLS, *SPEEDS))):
             if word not in choices:
                 raise unknown(kind, str(word), choices)
         failure = relation in FAILURES
+        if protocol in SPEEDS and (failure or entry.get("primary")):
+            raise ValueError("of a speed there is no failure, and no primary claim: one machine says little of another")
         left = _side({"at": "1L"} | entry["left"] if failure else entry["left"], {"protocol": protocol})
         right = _side(entry["right"], _inherited(left))
         if failure and (set(entry["right"]) != {"at"} or left.minus or right.length <= left.train_length):
@@ -278,8 +288,8 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
         stride=own.get("stride"),
         block=own.get("block"),
     )
-    if side.protocol not in PROTOCOLS:
-        raise unknown("protocol", str(side.protocol), PROTOCOLS)
+    if side.protocol not in (known := SPEEDS if inherited["protocol"] in SPEEDS else PROTOCOLS):
+        raise unknown("protocol", str(side.protocol), known)
     if "minus" not in entry:
         return side
     same = _inherited(side) | {"at": side.length, "extension": side.extension}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from posbench.report.claims.claim import Claim, Curve, Side, Source, sources
+from posbench.report.claims.claim import SPEEDS, Claim, Curve, Side, Source, sources
 from posbench.report.claims.failure import Failure
 from posbench.report.claims.verdict import Verdict
 from posbench.report.lengths import perplexity_text, ratio_cell, ratio_text
@@ -105,6 +105,11 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
             "A gap of two protocols that have targets of their own: the ratio of their perplexities is of two texts, "
             "and only what it changes by is compared, each protocol on its own targets; the errors of both add up."
         )
+    if any(verdict.speed is not None for verdict in verdicts):
+        notes.append(
+            "Speeds are of one run of `posbench bench encodings`, in interleaved rounds: the median of the rounds' "
+            "ratios with its interval by order statistics. On that machine: another may turn it round."
+        )
     cells = [cell for verdict in verdicts for source in sources(verdict.claim) for cell in source.cells]
     return notes + list(dict.fromkeys(f"{cell.source}; {cell.model}." for cell in cells))
 
@@ -172,6 +177,8 @@ def _fails(failure: Failure | None, claim: Claim) -> Cell:
 def _shown(value: Value | None, claim: Claim) -> Cell:
     if value is None:
         return EMPTY
+    if claim.about_speed:
+        return Cell(value.value, f"{value.value:,.0f} tokens/s")
     text = perplexity_text if claim.left.minus is None else ratio_text
     return Cell(value.value, text(value.value, value.error))
 
@@ -190,10 +197,12 @@ def _interval(verdict: Verdict) -> Cell:
 
 def _cells(source: Source) -> list[Cell]:
     numbers = [source.left, source.right]
-    shown = [Cell(entry.perplexity, entry.text) for entry in numbers]
+    shown = [Cell(entry.value, entry.text) for entry in numbers]
+    if source.left.protocol in SPEEDS:
+        shown = [Cell(entry.value, f"{entry.value:,.0f} words/s") for entry in numbers]
     if source.minus is not None:
         ratios = [
-            None if a.perplexity is None or b.perplexity is None else a.perplexity / b.perplexity
+            None if a.value is None or b.value is None else a.value / b.value
             for a, b in zip(numbers, source.minus, strict=True)
         ]
         shown = [EMPTY if ratio is None else Cell(ratio, ratio_text(ratio)) for ratio in ratios]
@@ -268,7 +277,7 @@ def _source_record(name: str, source: Source | Curve) -> dict[str, Any]:
         f"{name}_{side}": f"{entry.encoding} trained at {entry.train_length:,} and read at {entry.length:,}"
         for side, entry in sides.items()
     }
-    found |= {f"{name}_{side}_perplexity": entry.perplexity for side, entry in sides.items()}
+    found |= {f"{name}_{side}_value": entry.value for side, entry in sides.items()}
     minus = source.minus
     return found | {
         f"{name}_minus": minus and minus[0].source,

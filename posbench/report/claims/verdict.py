@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,7 @@ from posbench.records import Row, extension_label
 from posbench.report.claims.claim import Claim, Side
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison, Terms, compare
 from posbench.report.claims.failure import Failure, candidates, failure
+from posbench.report.claims.speed import Bench, Speed, speed
 from posbench.report.parts import Line, Part, Value, parts, together
 from posbench.statistics import exp, holm
 
@@ -26,11 +28,13 @@ class Verdict:
 
     claim: Claim
     left: Value | None = None
-    """its perplexity; of a claim with `minus`, the ratio of the two"""
+    """its perplexity, or its speed; of a claim with `minus`, the ratio of the two"""
     right: Value | None = None
     comparison: Comparison | None = None
     """left less right, in nats a token"""
     failure: Failure | None = None
+    """of a claim about one"""
+    speed: Speed | None = None
     """of a claim about one"""
     holds: bool | None = None
     """whether the numbers are what the claim says: of three seeds or more their mean, of fewer each of them"""
@@ -49,19 +53,18 @@ class Verdict:
             return "not measured"
         p = self.p if self.corrected is None else self.corrected
         if p is None:
-            return "undecided" if self.turned_by_text else "seen" if self.holds else "not seen"
+            return "undecided" if self.open else "seen" if self.holds else "not seen"
         if p > LEVEL:
             return "undecided"
         return "supported" if self.holds else "contradicted"
 
     @property
-    def turned_by_text(self) -> bool:
-        """Whether other text could turn round what one or two seeds say: where their interval, which there is only of
-        single checkpoints, has values of both kinds."""
-        comparison = self.comparison
-        if self.failure is not None or comparison is None or comparison.interval is None:
+    def open(self) -> bool:
+        """Whether what one or two seeds say, or a machine, could be turned round: where their interval, which there is
+        only of single checkpoints and of speeds, has values of both kinds."""
+        if self.failure is not None or self._interval is None:
             return False
-        return not self.claim.settled_by(*comparison.interval)
+        return not self.claim.settled_by(*self._interval)
 
     @property
     def seeds(self) -> int | None:
@@ -71,7 +74,9 @@ class Verdict:
 
     @property
     def ratio(self) -> Value | None:
-        """Perplexity of the left over that of the right; its error is that of what decides."""
+        """Perplexity of the left over that of the right, with the error of what decides; of a speed, the speeds'."""
+        if self.speed is not None:
+            return Value(self.speed.times.median, None, 1)
         if self.comparison is None:
             return None
         value, deciding = exp(self.comparison.mean), self.comparison.deciding
@@ -81,21 +86,27 @@ class Verdict:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 %, of the ratio."""
-        if self.comparison is None or self.comparison.interval is None:
-            return None
-        low, high = self.comparison.interval
-        return exp(low), exp(high)
+        return None if self._interval is None else (exp(self._interval[0]), exp(self._interval[1]))
+
+    @property
+    def _interval(self) -> tuple[float, float] | None:
+        """The same of its logarithm."""
+        if self.speed is not None:
+            low, high = self.speed.times.low, self.speed.times.high
+            return None if low is None or high is None else (math.log(low), math.log(high))
+        return None if self.comparison is None else self.comparison.interval
 
 
-def judge(claims: Iterable[Claim], rows: Iterable[Row]) -> list[Verdict]:
+def judge(claims: Iterable[Claim], rows: Iterable[Row], bench: Bench = ()) -> list[Verdict]:
     """Each claim held against the rows, in the order of the claims: those of a claim are of the same targets, or of a
-    gap each protocol's. Where several sets were read, the largest that a claim can be judged on counts.
+    gap each protocol's. Where several sets were read, the largest that a claim can be judged on counts. Those about a
+    speed are held against `bench`.
 
     Primary claims are corrected for their number, those that were not measured among them.
     """
     texts = together(parts(rows), TEXT)
     texts.sort(key=lambda text: -max(part.one.targets for part in text))
-    return _corrected([_judge(claim, texts) for claim in claims])
+    return _corrected([_timed(claim, bench) if claim.about_speed else _judge(claim, texts) for claim in claims])
 
 
 def without(verdicts: Iterable[Verdict], documents: Collection[int]) -> list[Verdict]:
@@ -141,6 +152,15 @@ def _failed(claim: Claim, failure: Failure) -> Verdict:
         p_fails, p_lasts = failure.p_values(claim.border)
         fails, p = p_fails < p_lasts, min(p_fails, p_lasts)
     return Verdict(claim, comparison=comparison, failure=failure, holds=fails == (claim.relation == "fails-by"), p=p)
+
+
+def _timed(claim: Claim, bench: Bench) -> Verdict:
+    """A claim about a speed, held against one run of `posbench bench`."""
+    found = speed(claim, bench)
+    if isinstance(found, str):
+        return Verdict(claim, reason=found)
+    left, right = (Value(one, None, 1) for one in (found.left, found.right))
+    return Verdict(claim, left, right, speed=found, holds=claim.holds(math.log(found.times.median)))
 
 
 def _judge(claim: Claim, texts: Sequence[Sequence[Part]]) -> Verdict:

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from posbench.errors import UserError, reason
+from posbench.report.claims.speed import Bench
 from posbench.report.figures.axes import end_labels
 from posbench.report.figures.drawing import Drawing, height, panels
 from posbench.report.figures.perplexity import named
 from posbench.report.figures.style import looks
 from posbench.report.parts import Line, Part, how
-
-Bench = Sequence[Mapping[str, Any]]
-"""The rows that `posbench bench encodings --out PREFIX` wrote to PREFIX.json."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +133,10 @@ def _benched(lines: Sequence[Line], length: int, bench: Bench) -> list[tuple[str
         spots = []
         for line in lines:
             row, perplexity = speeds.get(line.one.encoding), line.perplexity(length)
-            if row is not None and perplexity is not None:
-                ratio = row["ratio"] or 1.0  # of `none` itself, which the others are held against
+            # `none` is held against nothing, where it could be measured.
+            timed = row is not None and (row["ratio"] is not None or row["against"] is None)
+            if row is not None and timed and perplexity is not None:
+                ratio = row["ratio"] or 1.0
                 spots.append(Spot(line, ratio, perplexity.value, row["ratio_low"], row["ratio_high"]))
         found.append((f"{doing} speed at {nearest:,}, times that of none", spots))
     return found
