@@ -31,6 +31,7 @@ from posbench.identity import from_dict, to_dict
 from posbench.lock import HeldError
 from posbench.records import Row
 from posbench.run import Run, directory
+from posbench.stop import leave_on_sigterm
 from posbench.train import train
 
 TAIL = 6
@@ -201,18 +202,13 @@ def carry_out(text: str) -> str:
 
     What it says goes to stderr. On SIGTERM it writes a checkpoint and ends.
     """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _leave)
+    leave_on_sigterm()
     warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
     return attempt(Job.from_json(text), _say, lambda row: _say(records.sentence(row))).to_json()
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _leave(*_: object) -> None:
-    sys.exit(128 + signal.SIGTERM)
 
 
 def _outlive_nobody() -> None:

@@ -1,11 +1,26 @@
-"""The wish of a user or a scheduler that a long job end, heard between two steps."""
+"""The wish of a user or a scheduler that a long job end: heard between two steps of a training, at once elsewhere."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from types import FrameType
 from typing import Any
+
+
+def leave_on_sigterm() -> None:
+    """From now on a SIGTERM ends this process as a Ctrl-C does, so that locks are given back and a summary is said.
+
+    By itself it would end at once. A second one is ignored: what the first has begun is to be brought to its end.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
 
 
 class Stop:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from posbench.stop import Stop
+from posbench.stop import Stop, leave_on_sigterm
 
 
 def test_a_signal_is_noted_and_acts_when_the_step_is_over():
@@ -66,3 +66,35 @@ def test_a_thread_trains_without_handlers():
     thread.start()
     thread.join()
     assert entered == [False]
+
+
+@pytest.fixture
+def obedient():
+    """A process that leaves on SIGTERM."""
+    before = signal.getsignal(signal.SIGTERM)
+    leave_on_sigterm()
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("obedient")
+def test_outside_a_training_a_sigterm_unwinds_and_a_second_one_does_not_disturb_that():
+    ended: list[bool] = []
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            ended.append(True)
+
+    with pytest.raises(SystemExit) as left:
+        work()
+    assert (left.value.code, ended) == (128 + signal.SIGTERM, [True])
+
+
+@pytest.mark.usefixtures("obedient")
+def test_within_a_training_it_waits_for_the_step():
+    with Stop() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.asked

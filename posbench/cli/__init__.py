@@ -9,8 +9,8 @@
     completion.py groups.py  what <tab> and --help say of the configs
     options.py               options that several commands share
 
-Exit status: 0, 1 when jobs failed, 2 for a mistake in the input (one or two lines on stderr), 130 on Ctrl-C. A
-traceback is a fault of ours, unless POSBENCH_DEBUG=1 or HYDRA_FULL_ERROR=1 asks for it.
+Exit status: 0, 1 when jobs failed, 2 for a mistake in the input (one or two lines on stderr), 130 on Ctrl-C, 143 on
+SIGTERM. A traceback is a fault of ours, unless POSBENCH_DEBUG=1 or HYDRA_FULL_ERROR=1 asks for it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from posbench.cli import (
 )
 from posbench.cli.options import legible, say
 from posbench.errors import UserError, refused
+from posbench.stop import leave_on_sigterm
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -93,6 +94,7 @@ def _posbench(
 
 def main() -> None:
     """The entry point."""
+    leave_on_sigterm()
     if "WORLD_SIZE" not in os.environ:
         sys.exit(run(sys.argv[1:]))
     # Of several processes (torchrun). What they need is not imported to show a --help.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ import pytest
 import toys
 from conftest import Posbench
 
-from posbench import launch, lock
+from posbench import cli, evaluate, launch, lock
 from posbench.config import Config
 from posbench.job import Job, Result
 from posbench.launch import Settings
+from posbench.run import Run
 
 TINY = (
     "data=files tokenizer=bytes model.layers=1 model.width=16 model.heads=2 model.hidden=24 train.length=16 "
@@ -58,6 +61,38 @@ def test_two_sweeps_at_once_share_the_work(posbench: Posbench, words: str, tmp_p
     assert "is left for later: being worked on by another process, pid 7 on elsewhere" in done.err
     trained = [line.split(":")[0] for line in done.err.splitlines() if " trained at L = 16 on " in line]
     assert [name.split("-")[0] for name in trained] == ["alibi", "rope"]
+    assert lock.NAME not in {file.name for file in (tmp_path / "runs").rglob("*")}
+
+
+def test_a_sigterm_while_a_run_is_measured_sums_up_and_begins_no_other(
+    posbench: Posbench, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Of three runs the first has failed and the third is not begun; nobody has to wait for the second one's lock."""
+    study = tmp_path / "mine.yaml"
+    study.write_text(
+        f"common: {words.split()}\nruns: [encoding=rope, encoding=alibi, encoding=none]\nevals: {{a: {{}}}}\n"
+    )
+    measured: list[str] = []
+
+    def stopped(run: Run, *_: object) -> list[Any]:
+        measured.append(run.name.split("-")[0])
+        if len(measured) == 1:
+            raise RuntimeError("it broke")
+        with run.lock():
+            signal.raise_signal(signal.SIGTERM)
+        return []
+
+    monkeypatch.setattr(evaluate, "evaluate", stopped)
+    monkeypatch.setattr(sys, "argv", ["posbench", "study", "run", str(study)])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert left.value.code == 128 + signal.SIGTERM
+    assert measured == ["rope", "alibi"]
+    assert "1 of 3 jobs failed, 2 not begun:\n" in capsys.readouterr().err
     assert lock.NAME not in {file.name for file in (tmp_path / "runs").rglob("*")}
 
 
