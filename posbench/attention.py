@@ -4,11 +4,11 @@
     block, H heads, D head width.
 
 `begin` looks once a forward pass at what an encoding does and settles how its scores are formed; `attend` then runs
-that for each layer. Five kernels, each equal to a naive float32 softmax (tests/test_attention.py, tests/kernels.py):
+that for each layer. Five kernels, each equal to a naive float32 softmax (tests/test_attention.py, tests/on_gpu.py):
 
     causal   scaled_dot_product_attention, no bias: torch's flash attention where the GPU has one
     flex     on CUDA a bias by distance, a window, documents kept apart: FlexAttention (posbench/flex.py). Fewer queries
-             than a block of it go to `dense`
+             than a block of it go to the kernels below
     strided  a bias by distance without gradient, over consecutive positions: with keys and values reversed the bias of
              query i and key column s depends on i + s alone, so a view with strides (1, 1) of one vector is the whole
              matrix. Nothing of size T x S exists.

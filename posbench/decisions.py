@@ -65,6 +65,12 @@ class Decisions:
         return torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
 
 
+def precision_of(config: Config, device: torch.device) -> str:
+    """fp32 | bf16: of the passes of a training; what is stored, and the optimizer, are float32 always."""
+    asked = config.train.precision
+    return ("bf16" if device.type == "cuda" else "fp32") if asked == "auto" else asked
+
+
 def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
     """The decisions for a run of `config` that starts now on `device`, where `decoder` already is."""
     settings = config.train
@@ -72,9 +78,7 @@ def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
     compiled, why_compiled = compile_decision(config, device, shard)
     near = processes.here(config)
     threads = system.set_threads(settings.threads or max(1, system.DEFAULT_THREADS // near))
-    precision = settings.precision
-    if precision == "auto":
-        precision = "bf16" if device.type == "cuda" else "fp32"
+    precision = precision_of(config, device)
     length = settings.length
     positions = decoder.positions([0], length, windows.generators(config.seed, "train", [0]))
     kernel, why_kernel = decoder.picks(length, positions)

@@ -58,7 +58,9 @@ def measure(
         return numbers, score(inputs_BT, targets_Bn, numbers), inputs_BT.shape[1]
 
     todo = list(batches(windows, token_budget))
-    for numbers, losses_Bn, length in each(read_batch, todo, max(1, min(at_once, len(todo)))):
+    # A window beyond the budget keeps all threads busy by itself; two at once would only take twice the memory.
+    fitting = 2 * token_budget // int(windows.lengths.max())
+    for numbers, losses_Bn, length in each(read_batch, todo, max(1, min(at_once, len(todo), fitting))):
         n = losses_Bn.shape[1]
         target_Bn = windows.end[numbers, None] + np.arange(1 - n, 1)
         document = np.searchsorted(stream.documents, target_Bn, side="right") - 1

@@ -189,7 +189,7 @@ def _loop(
 ) -> None:
     """Steps 5 and 6."""
     settings, steps, device = config.train, steps_of(config), decoder.embed.weight.device
-    loss_of = torch.compile(decoder.loss) if decisions.compile else decoder.loss
+    loss_of = compiled(decoder.loss) if decisions.compile else decoder.loss
     saved = time.monotonic()
     begun, told = saved - state.seconds, -math.inf
     run.write_status("running", **_status(config, batches, state))
@@ -231,6 +231,21 @@ def _loop(
     run.finish(**_status(config, batches, state), peak_memory=peak.bytes)
     tell(f"done in {duration(state.seconds)}: {_valid(state)}")
     stop.leave()
+
+
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`function` compiled for the shapes it is called with.
+
+    Models of one class share their code, and each is one more entry of its cache: at the default limit of 8 the ninth
+    would run eager and say nothing. For the same reason the shapes are static: otherwise a second length would make all
+    that is compiled later general, and slower.
+    """
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = 1024
+    torch._dynamo.config.accumulated_recompile_limit = 1024
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    return torch.compile(function, dynamic=False)
 
 
 def gradient(

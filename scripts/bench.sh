@@ -37,7 +37,7 @@ for table in "${tables[@]}"; do
     encodings-micro) bench "$table" encodings "${micro[@]}" --encodings $encodings --lengths 1024,8192 --eval-tokens 1024 ;;
     peers-micro) bench "$table" peers "${micro[@]}" --lengths 4096,8192 --eval-tokens 1024 ;;
     time-to-loss) bench "$table" time-to-loss "${nano[@]}" train.tokens=1_024_000 ;;
-    start) .venv/bin/python scripts/table_check.py ;;
+    start) .venv/bin/python scripts/table_check.py | tee results/bench/start.txt ;;
     *)
       say "error: there is no table $table; there are encodings-nano, encodings-nano-32768, memory-nano-32768, peers-nano,"
       say "encodings-micro, peers-micro, time-to-loss and start."

@@ -140,7 +140,7 @@ def _missing_tokens(tokens: Path) -> Iterator[str]:
             headers.append(read_header(file.parent))
         except UserError as error:
             print(f"note: {error.message}", file=sys.stderr)
-    of_it = [header for header in headers if header["corpus"]["name"] == "sotu_books"]
+    of_it = [h for h in headers if (h["corpus"]["name"], h["tokenizer"]["name"]) == ("sotu_books", "bpe")]
     if not of_it:
         yield f"sotu_books in {tokens}; elsewhere: posbench data prepare sotu_books --out {tokens}"
     elif not any(is_current(header) for header in of_it):
@@ -254,7 +254,8 @@ def _measured(rows: list[dict[str, Any]], key: str) -> tuple[float | None, float
     """A goal's number and the lower end of its interval."""
     name = "none" if key == "peak_share" else key
     row = next((row for row in rows if row["task"] == "train" and row["name"] == name), {})
-    return (row.get(key), row.get(key)) if key == "peak_share" else (row.get("ratio"), row.get("ratio_low"))
+    field = "peak_share" if key == "peak_share" else "ratio"
+    return row.get(field), row.get(f"{field}_low")
 
 
 def _against(what: str, goal: float, value: float | None, low: float | None) -> str:

@@ -90,13 +90,13 @@ part() {
 # While the tests run, other processes compile what `encodings` times: it then finds it in the cache.
 timeout --kill-after=5 90 "$python" "$check" warm $tiny "${bench[@]}" device=$device >"$results/warm.log" 2>&1 </dev/null &
 warm=$!
-part tests 95 "$python" "$check" tests $tiny
+part tests 90 "$python" "$check" tests $tiny
 wait "$warm"
-part encodings 130 "$python" -m posbench bench encodings "${bench[@]}" device=$device --encodings none,alibi,t5 \
-  --within 120 --out "$results/encodings"
-part study 60 "$python" -m posbench study run "$root/scripts/gpu_check.yaml" --budget $budget "${study[@]}" \
+part encodings 120 "$python" -m posbench bench encodings "${bench[@]}" device=$device --encodings none,alibi,t5 \
+  --within 105 --out "$results/encodings"
+part study 55 "$python" -m posbench study run "$root/scripts/gpu_check.yaml" --budget $budget "${study[@]}" \
   device=$device
-part window 40 "$python" "$check" window "$window" $tiny
-"$python" -m posbench table --format md >"$results/study.md" 2>>"$results/study.log" || worst=1
-part summary 15 "$python" "$check" summary "$results" $tiny
+part window 30 "$python" "$check" window "$window" $tiny
+timeout 10 "$python" -m posbench table --format md >"$results/study.md" 2>>"$results/study.log" || worst=1
+part summary 10 "$python" "$check" summary "$results" $tiny
 exit $worst

@@ -9,7 +9,7 @@ is random ids: what a step costs does not depend on them, and no corpus is neede
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from posbench import flex, identity, model, optim, system
 from posbench.config import Config
 from posbench.data.windows import generators
-from posbench.decisions import Decisions, decide
+from posbench.decisions import Decisions, decide, precision_of
 from posbench.model import Decoder
-from posbench.train import gradient
+from posbench.train import compiled, gradient
 
 OURS = "posbench"
 
@@ -109,27 +109,11 @@ def text(cell: Cell, device: torch.device, windows: int | None = None, length: i
     return torch.randint(cell.vocab, shape, generator=torch.Generator().manual_seed(0)).to(device)
 
 
-def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`function` compiled for the shapes it is called with.
-
-    Models of one class share their code, and each is one more entry of its cache: at the default limit of 8 the ninth
-    would run eager and say nothing. For the same reason the shapes are static: otherwise a second length would make all
-    that is compiled later general, and slower.
-    """
-    import torch._dynamo
-
-    torch._dynamo.config.recompile_limit = 1024
-    torch._dynamo.config.accumulated_recompile_limit = 1024
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    return torch.compile(function, dynamic=False)
-
-
 def half(cell: Cell, device: torch.device) -> bool:
     """Whether passes run under bf16 autocast: posbench's rule, also for its peers."""
-    asked = cell.config.train.precision
     if cell.task == "eval" and device.type != "cuda":
         return False
-    return asked == "bf16" or (asked == "auto" and device.type == "cuda")
+    return precision_of(cell.config, device) == "bf16"
 
 
 # posbench -------------------------------------------------------------------------------------------------------------
@@ -148,17 +132,20 @@ def _ours_train(cell: Cell, device: torch.device) -> Prepared:
     numbers = list(range(cell.windows))
     positions = built.positions(numbers, cell.length, generators(cell.config.seed, "train", numbers))
 
-    def step(loss_of: Callable[..., Tensor]) -> None:
-        gradient(built, loss_of, ids, positions, decisions)
+    def step(loss_of: Callable[..., Tensor], how: Decisions) -> None:
+        gradient(built, loss_of, ids, positions, how)
         optimizer.step(0)
         built.constrain()
 
+    # Whoever looks at operations sees those of its own thread: here no part is computed by another.
+    whole = replace(decisions, at_once=1, micro_tokens=decisions.at_once * decisions.micro_tokens)
+
     def eager() -> None:
         with flex.without():
-            step(built.loss)
+            step(built.loss, whole)
 
     loss_of = compiled(built.loss) if cell.variant.compiled else built.loss
-    return Prepared(partial(step, loss_of), _count(built), eager=eager, kernel=lambda: decisions.kernel)
+    return Prepared(partial(step, loss_of, decisions), _count(built), eager=eager, kernel=lambda: decisions.kernel)
 
 
 def _ours_eval(cell: Cell, device: torch.device) -> Prepared:

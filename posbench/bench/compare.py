@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,13 +87,19 @@ def compare(entries: list[Entry], budget: Budget, say: Say = lambda text: None) 
     def left(share: float = 1.0) -> float:
         return share * budget.within - (time.monotonic() - begun)
 
-    for number, entry in enumerate(entries, start=1):
+    def attempt(entry: Entry) -> Entry:
         if entry.reason is None and left(0.6) <= 0:
             entry.reason = f"not tried: {0.6 * budget.within:g} s were over"
         elif entry.reason is None:
             try_variants(entry, replace(budget, trial_seconds=min(budget.trial_seconds, left(0.6))))
-        said = entry.reason or f"{entry.cell.variant if entry.cell else ''}, {_mib(entry.trial.extra)} MiB"
-        say(f"[{number}/{len(entries)}] {entry.label}, {entry.task} at {entry.length:,}: {said}")
+        return entry
+
+    # For a GPU most of a trial is compiling; where variants race for the shortest time each has to be alone.
+    single = device.type == "cuda" and all(len(entry.cells) == 1 for entry in entries)
+    with ThreadPoolExecutor(3) as pool:
+        for number, entry in enumerate(pool.map(attempt, entries) if single else map(attempt, entries), start=1):
+            said = entry.reason or f"{entry.cell.variant if entry.cell else ''}, {_mib(entry.trial.extra)} MiB"
+            say(f"[{number}/{len(entries)}] {entry.label}, {entry.task} at {entry.length:,}: {said}")
 
     outcome = Outcome(entries)
     turns: dict[Entry | Limit, Turn] = {}
@@ -215,10 +222,10 @@ def _record(entry: Entry, outcome: Outcome) -> dict[str, Any]:
     found |= _ratio("gemm_share", ratio(limit, seconds) if limit and seconds else None)
     peak = next(((one, times) for one, times in outcome.limits.items() if one.unit == "GF/s"), None)
     # Of the products' multiplications alone: those of attention are not counted.
-    share = None
-    if bound and peak and seconds:
-        share = bound.flops / 1e9 / peak[0].amount * ratio(peak[1], seconds).median
-    return found | {"gflop_products": bound.flops / 1e9 if bound else None, "peak_share": share}
+    share = ratio(peak[1], seconds) if bound and peak and seconds else None
+    times = bound.flops / 1e9 / peak[0].amount if bound and peak else 1.0
+    found |= {key: value and times * value for key, value in _ratio("peak_share", share).items()}
+    return found | {"gflop_products": bound.flops / 1e9 if bound else None}
 
 
 def _times_base(entry: Entry, outcome: Outcome) -> Ratio | None:

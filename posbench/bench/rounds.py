@@ -46,25 +46,29 @@ def interleave(
     """Seconds of one call of each cell, by round.
 
     `settle` waits for a device that works on after a call returns. No round begins once `limit` seconds are over, but
-    the first always does; `tick` is told the number of rounds done.
+    the first always does; `tick` is told the number of rounds done. Ctrl-C ends it with the rounds that are whole.
     """
     rng = np.random.default_rng(seed)
     keys, begun = list(turns), clock()
     seconds: dict[Key, list[float]] = {key: [] for key in keys}
-    for done in range(rounds):
-        if done and clock() - begun >= limit:
-            break
-        for number in rng.permutation(len(keys)):
-            key = keys[number]
-            turn = turns[key]
-            settle()
-            start = clock()
-            for _ in range(turn.calls):
-                turn.call()
-            settle()
-            seconds[key].append((clock() - start) / turn.calls)
-        tick(done + 1)
-    return seconds
+    whole = 0
+    try:
+        while whole < rounds and (whole == 0 or clock() - begun < limit):
+            for number in rng.permutation(len(keys)):
+                key = keys[number]
+                turn = turns[key]
+                settle()
+                start = clock()
+                for _ in range(turn.calls):
+                    turn.call()
+                settle()
+                seconds[key].append((clock() - start) / turn.calls)
+            whole += 1
+            tick(whole)
+    except KeyboardInterrupt:
+        if not whole:
+            raise
+    return {key: times[:whole] for key, times in seconds.items()}
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """A cell in a process of its own: what memory it takes, whether it works at all, and roughly how long a call is.
 
-    1. start    torch's threads, which every process has, whatever it measures
+    1. start    torch's threads, the compiler and the peer's library, which are there whatever is measured
     2. limit    the address space, to what is mapped now and so much more; then build the model
-    3. base     evaluation: the peak of a second short call. Training: of the process before there was a model
-    4. peak     evaluation: of the call. Training: of a second step, the optimizer's state being there. (What is
+    3. base     evaluation: the peak of a second short call. Training: of the process before there was a model. (What is
                 compiled is called once before, so that the compiler's memory does not count.)
+    4. peak     evaluation: of the call. Training: of a second step, the optimizer's state being there
     5. time     the fastest of a few calls
 
 A cell that runs out of memory, is killed, raises or takes too long is a marked row, and nothing else is lost. On CUDA
@@ -28,8 +28,9 @@ from pathlib import Path
 import torch
 
 from posbench import system
-from posbench.bench.cells import Cell, from_dict, prepare
+from posbench.bench.cells import OURS, Cell, from_dict, prepare
 from posbench.errors import UserError, reason
+from posbench.train import compiled
 
 CALLS = 3
 """Calls of which the fastest says how long one takes."""
@@ -89,18 +90,18 @@ def run(cell: Cell, limit: int, seconds: float) -> Trial:
 def here(cell: Cell, limit: int) -> Trial:
     """The same in this process, whose address space is limited from now on."""
     device = system.device(cell.config.device)
-    _start(device)
-    with system.peak_memory(device) as base:
-        pass
-    _limit(limit, device)
     try:
+        _start(cell, device)
+        with system.peak_memory(device) as base:
+            pass
+        _limit(limit, device)
         prepared = prepare(cell)
+        if cell.task == "train" or cell.variant.compiled:
+            prepared.call()
         if prepared.short is not None:
             prepared.short()
             with system.peak_memory(device) as base:
                 prepared.short()
-        if cell.task == "train" or cell.variant.compiled:
-            prepared.call()
         with system.peak_memory(device) as peak:
             times = [_timed(prepared.call, device)]
         while len(times) < CALLS and sum(times) < TRIAL_SECONDS:
@@ -131,10 +132,16 @@ def settle(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def _start(device: torch.device) -> None:
-    """Have every thread and library loaded that a first product and its gradient need."""
+def _start(cell: Cell, device: torch.device) -> None:
+    """Have every thread, library and compiler there that a first step needs: they are not the model's memory."""
     a = torch.rand(256, 256, device=device, requires_grad=True)
-    (a @ a).sum().backward()
+    square = compiled(torch.square) if cell.variant.compiled else torch.square
+    square(a @ a).sum().backward()
+    if cell.maker != OURS:
+        from posbench.bench import peers
+
+        with torch.device("meta"):
+            peers.find(cell.maker).model(cell.config, cell.vocab, cell.variant.attention)
     settle(device)
 
 

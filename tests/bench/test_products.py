@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import works
@@ -49,6 +51,14 @@ def test_the_products_of_a_step_are_three_times_its_weights_times_its_tokens(enc
     config = works.config(encoding)
     found = products.record(cells.prepare(works.cell(config)).eager)
     assert sum(one.flops for one in found) == expected(config, 32) == 20_054_016
+
+
+def test_parts_that_are_computed_at_once_are_in_the_list_too():
+    """1,024 tokens are two parts for two threads, each computed by a thread of its own."""
+    config = works.config()
+    config = replace(config, train=replace(config.train, batch_tokens=1024, tokens=1024, threads=2))
+    found = products.record(cells.prepare(replace(works.cell(config), windows=64)).eager)
+    assert sum(one.flops for one in found) == expected(config, 1024)
 
 
 def test_muons_products_are_products_of_the_step():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import pytest
 
@@ -56,6 +57,23 @@ def test_work_that_a_device_still_has_to_do_counts():
 
     turns = {"a": Turn(lambda: queued.append(3.0)), "b": Turn(lambda: queued.append(5.0))}
     assert interleave(turns, 3, clock=clock, settle=settle) == {"a": [3.0] * 3, "b": [5.0] * 3}
+
+
+def test_ctrl_c_leaves_the_rounds_that_are_whole():
+    """The fifth call of two cells is in the third round; before the end of the first there is nothing to keep."""
+    for calls, whole in ((5, 2), (2, None)):
+        left = iter(range(1, calls))
+
+        def call(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        turns = {name: Turn(call) for name in "ab"}
+        if whole is None:
+            with pytest.raises(KeyboardInterrupt):
+                interleave(turns, 5)
+        else:
+            assert [len(times) for times in interleave(turns, 5).values()] == [whole] * 2
 
 
 def test_no_round_begins_after_the_limit_and_the_first_always_does():
