@@ -65,7 +65,7 @@ class Commands:
 
     def start(self, line: str, *, tiny: str = TINY, quick: bool = False) -> subprocess.Popen[str]:
         """`posbench` with that line, and the settings with which a run is small."""
-        data = [f"data.{split}={self.folder}/text/{split}.txt" for split in ("train", "validation", "test")]
+        data = [f"data.{split}=text/{split}.txt" for split in ("train", "validation", "test")]
         runs = self.folder / ("undisturbed" if quick else "runs")
         self.running.append(
             subprocess.Popen(

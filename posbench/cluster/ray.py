@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbench.cluster import Engine, Lost, Task
@@ -33,8 +34,8 @@ class Ray(Engine):
                 raise UserError(
                     f"Ray does not start: {reason(error)}.", "hydra.launcher.init.* is what it is given."
                 ) from error
-        attempt = ray.remote(**self.remote)(_attempt)
-        return [RayTask(attempt.remote(job.to_json(), self.threads)) for job in jobs]
+        attempt, here = ray.remote(**self.remote)(_attempt), (str(Path.cwd()), _own(os.environ))
+        return [RayTask(attempt.remote(job.to_json(), self.threads, *here)) for job in jobs]
 
 
 class RayTask(Task):
@@ -63,7 +64,18 @@ class RayTask(Task):
         ray.cancel(self.reference)
 
 
-def _attempt(text: str, threads: int | None) -> str:
+def _own(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of an environment is posbench's: where runs, texts and configs are."""
+    return {key: value for key, value in environment.items() if key.startswith("POSBENCH_")}
+
+
+def _attempt(text: str, threads: int | None, folder: str, settings: Mapping[str, str]) -> str:
+    """Carry a job out in `folder` under the settings of whoever submitted it: a worker of a Ray that was there before
+    has those of the command that brought it up."""
+    os.chdir(folder)
+    for key in _own(os.environ).keys() - settings.keys():
+        del os.environ[key]
+    os.environ.update(settings)
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
     from posbench.job import carry_out

@@ -7,6 +7,9 @@ pytest -m ray tests/cluster
 from __future__ import annotations
 
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +54,31 @@ def test_ctrl_c_waits_for_checkpoints_and_the_same_command_goes_on(commands: Com
     assert status == 0, said
     assert commands.run("sweep encoding=slow seed=1,2", quick=True)[0] == 0
     assert commands.same_weights("slow-1", "slow-2")
+
+
+def test_a_ray_that_is_there_already_trains_where_the_command_was_given(commands: Commands, tmp_path: Path):
+    """It was brought up in another folder and under other settings; the texts are named from the command's folder."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    words = ["start", "--head", "--block", f"--port={port}", "--num-cpus=1", "--include-dashboard=false"]
+    with (elsewhere / "said").open("w") as said:
+        ray = subprocess.Popen(
+            [sys.executable, "-m", "ray.scripts.scripts", *words],
+            cwd=elsewhere,
+            env={**commands.environment, "POSBENCH_RUNS": str(elsewhere), "POSBENCH_DATA": str(elsewhere)},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        until(lambda: "Ray runtime started" in (elsewhere / "said").read_text())
+        on = f"hydra/launcher=ray hydra.launcher.init.address=127.0.0.1:{port}"
+        status, told = commands.run(f"sweep encoding=slow seed=1 {on}")
+        assert status == 0, told
+        assert commands.runs()["slow-1"].status()["state"] == "done"
+        assert not list(elsewhere.glob("slow-*"))
+    finally:
+        ray.terminate()
+        ray.wait()
