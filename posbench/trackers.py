@@ -8,24 +8,25 @@ A run's own files have all of it; a tracker shows it elsewhere, under the name o
 what a run is: it is in no hash, and may be another one when a run goes on.
 
     1. begin   with the run, in a thread of its own, which a slow tracker may hold up without holding up the training
-    2. log     the steps up to the last checkpoint, once that is on disk: what a kill takes back was never told, so a
-               run that goes on tells no step twice; tracker.json in its folder says up to where it has told whom, so
-               that it leaves none out, and a tracker that is named later gets what was before
+    2. log     the steps up to the last checkpoint, once that is on disk: what a kill takes back was never told.
+               tracker.json in its folder says up to where whom, before they are told, so that a run that goes on has
+               no step twice, and a tracker that is named later gets what was before. One that is killed while it
+               tells may leave some out there; its own metrics.jsonl has all
     3. end     whether the run is done, interrupted or failed
 
-A tracker that raises is left out from there on, which is said once and stands in the run's log.
+A tracker that raises or hangs is left out from there on, which is said once and stands in the run's log.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
 
 from posbench import classes, files
 from posbench.errors import reason
@@ -164,7 +165,7 @@ class Follower:
         """Which file metrics.jsonl was, by its number, and how much of it has been read."""
         self.waiting: dict[int, dict[str, float]] = {}
         """What was read and not told, by step."""
-        self.failed = False
+        self.left_out = False
 
     def _marks(self) -> dict[str, int]:
         try:
@@ -211,15 +212,31 @@ class Follower:
             self.waiting.setdefault(int(values.pop("step")), {}).update(values)
 
     def _do(self, what: Callable[[], None]) -> None:
-        if self.failed:
+        if self.left_out:
             return
         try:
-            with redirect_stdout(io.StringIO()):  # some speak where results stand, and in colours
-                what()
+            what()
         except Exception as error:
-            self.failed = True
-            name = type(self.tracker).__name__
-            self.tell(f"The tracker {name} is left out from here on: {type(error).__name__}, {reason(error)}.")
+            if not self.left_out:  # while it hung
+                self.leave_out(f"is left out from here on: {type(error).__name__}, {reason(error)}.")
+
+    def leave_out(self, why: str) -> None:
+        """Tell it nothing any more."""
+        self.left_out = True
+        self.tell(f"The tracker {type(self.tracker).__name__} {why}")
+
+
+class _Without:
+    """A stream, without what one thread writes into it: some trackers speak where results stand, and in colours."""
+
+    def __init__(self, stream: TextIO, thread: threading.Thread) -> None:
+        self.stream, self.thread = stream, thread
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.current_thread() is self.thread else self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 @contextmanager
@@ -239,12 +256,13 @@ def following(
             follower.catch_up()
         follower.end()
 
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(END_SECONDS)
-        if thread.is_alive():
-            tell(f"The tracker {type(follower.tracker).__name__} is not done yet, and is not waited for.")
+    thread = threading.Thread(target=follow, name=f"tracker of {run.name}", daemon=True)
+    with redirect_stdout(cast("TextIO", _Without(sys.stdout, thread))):
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(END_SECONDS)
+            if thread.is_alive():
+                follower.leave_out("is not done yet, and is not waited for.")

@@ -139,16 +139,32 @@ def test_one_that_raises_is_left_out_and_named_once(mine: dict[str, Any], data: 
     assert sentence in (run.path / "log.txt").read_text()
 
 
-def test_one_that_hangs_is_not_waited_for(mine: dict[str, Any], data: dict, monkeypatch: pytest.MonkeyPatch):
+def test_one_that_hangs_is_not_waited_for_and_takes_nothing_with_it(
+    mine: dict[str, Any], data: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """What is printed while it hangs, and after, is seen; waking up later it tells nothing, not even that it failed."""
     monkeypatch.setattr(trackers, "END_SECONDS", 0.01)
-    never, said = threading.Event(), list[str]()
-    monkeypatch.setattr(trackers.Tracker, "begin", lambda *words: never.wait(30))
+    never = threading.Event()
+
+    def begin(*words: Any) -> None:
+        print("hello from the tracker")
+        never.wait(30)
+        raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(trackers.Tracker, "begin", begin)
     hanging = {"name": "hanging", "class": f"{mine['class'].rpartition(':')[0]}:Hanging"}
     (Path(mine["file"]).parent / "mine.py").write_text(MINE + "\n\nclass Hanging(Tracker):\n    pass\n")
-    run = train(replace(toys.config(data, steps=3), tracker=hanging), say=said.append)
+    run = train(replace(toys.config(data, steps=3), tracker=hanging), say=print)
+    print("a table")
+    (thread,) = [one for one in threading.enumerate() if one.name == f"tracker of {run.name}"]
     never.set()
+    thread.join()
     assert run.status()["state"] == "done"
-    assert said[-1] == "The tracker Hanging is not done yet, and is not waited for."
+    *said, last, table = capsys.readouterr().out.splitlines()
+    assert (last, table) == ("The tracker Hanging is not done yet, and is not waited for.", "a table")
+    assert any(line.startswith("step 3 of 3") for line in said)
+    assert "hello from the tracker" not in said
+    assert not (run.path / "tracker.json").exists()
 
 
 def test_a_tracker_names_no_other_run():
