@@ -64,6 +64,7 @@ class Study:
     evals: dict[str, dict[str, Any]]
     references: list[str]
     budgets: dict[str, dict[str, Any]]
+    """Each with common, evals and note."""
     claims: list[Claim]
 
 
@@ -113,45 +114,77 @@ def load(name: str) -> Study:
         file = known[name]
     try:
         entries = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise UserError(f"The study {file} cannot be read.", " ".join(str(error).split())) from error
     if not isinstance(entries, Mapping):
         raise UserError(f"The study {file} is no mapping of keys.", f"key of a study: {', '.join(KEYS)}")
     _known("key of a study", entries, KEYS)
-    listed = entries.get("runs") or []
-    runs = [_words(file, own) for own in (listed if isinstance(listed, list) else [listed])]
-    if entries.get("runs_from"):
-        runs += _runs_from(file.parent / str(entries["runs_from"]))
+    runs = [_words(file, "a run", own) for own in _listed(entries.get("runs"))]
+    for listed in _listed(entries.get("runs_from")):
+        runs += _runs_from(file.parent / str(listed))
     if not runs:
         raise UserError(f"The study {file} names no runs.", "As in runs: [[encoding=rope], [encoding=alibi]]")
+    own_claims = [_mapping(file, "a claim", one) for one in _listed(entries.get("claims"))]
+    primary = None if entries.get("primary") is None else _listed(entries["primary"])
     study = Study(
         name=file.stem,
-        title=entries.get("title", file.stem),
-        common=entries.get("common", []),
+        title=str(entries.get("title") or file.stem),
+        common=_words(file, "a 'common'", entries.get("common")),
         runs=runs,
-        evals=entries.get("evals", {}),
-        references=entries.get("references", []),
-        budgets=entries.get("budgets", {"default": {}}),
-        claims=claims.parse(entries.get("claims", []), _claims_from(file, entries), entries.get("primary")),
+        evals=_evals(file, entries.get("evals")),
+        references=[str(name) for name in _listed(entries.get("references"))],
+        budgets=_budgets(file, entries.get("budgets")),
+        claims=claims.parse(own_claims, _claims_from(file, entries), primary),
     )
     for reference in study.references:
         if reference not in baselines.NAMES:
             raise unknown("reference", reference, baselines.NAMES)
     for budget in study.budgets.values():
-        _known("key of a budget", budget, BUDGET_KEYS)
-        _known("eval of this study", budget.get("evals", {}), study.evals)
+        _known("eval of this study", budget["evals"], study.evals)
     return study
 
 
-def _words(file: Path, own: Any) -> list[str]:
-    """The overrides of a run: a list of them, or a line as after `posbench train`."""
-    if isinstance(own, str):
-        own = shlex.split(own)
-    if not isinstance(own, list) or not all(isinstance(word, str) for word in own):
+def _listed(entry: Any) -> list[Any]:
+    """What stands in a list or alone; an empty entry is an empty list."""
+    return entry if isinstance(entry, list) else [] if entry is None else [entry]
+
+
+def _mapping(file: Path, what: str, entry: Any) -> dict[str, Any]:
+    """The keys and values of an entry; an empty one has none."""
+    if entry is None:
+        return {}
+    if not isinstance(entry, Mapping):
+        raise UserError(f"The study {file} has {what} that is no mapping of keys: {entry}.", "As in name: {key: value}")
+    return {str(key): value for key, value in entry.items()}
+
+
+def _words(file: Path, what: str, entry: Any) -> list[str]:
+    """Overrides: a list of them, or a line as after `posbench train`; an empty entry is an empty list."""
+    try:
+        words = shlex.split(entry) if isinstance(entry, str) else [] if entry is None else entry
+    except ValueError as error:
+        raise UserError(f"The study {file} has {what} that cannot be read, {entry}: {reason(error)}.") from error
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UserError(
-            f"The study {file} has a run that is no list of settings: {own}.", "As in [encoding=rope, seed=2]"
+            f"The study {file} has {what} that is no list of settings: {entry}.", "As in [encoding=rope, seed=2]"
         )
-    return own
+    return words
+
+
+def _evals(file: Path, entry: Any) -> dict[str, dict[str, Any]]:
+    """The settings of each eval by its name."""
+    return {name: _mapping(file, "an eval", settings) for name, settings in _mapping(file, "'evals'", entry).items()}
+
+
+def _budgets(file: Path, entry: Any) -> dict[str, dict[str, Any]]:
+    """Each budget by its name, with all of its keys; without any there is one, which changes nothing."""
+    found = {}
+    for name, budget in (_mapping(file, "'budgets'", entry) or {"default": {}}).items():
+        own = _mapping(file, "a budget", budget)
+        _known("key of a budget", own, BUDGET_KEYS)
+        words, evals = _words(file, "a 'common'", own.get("common")), _evals(file, own.get("evals"))
+        found[name] = {"common": words, "evals": evals, "note": own.get("note")}
+    return found
 
 
 def _runs_from(file: Path) -> list[list[str]]:
@@ -165,10 +198,9 @@ def _runs_from(file: Path) -> list[list[str]]:
 
 def _claims_from(file: Path, entries: Mapping[str, Any]) -> list[Claim]:
     """The claims of the other studies that a study names."""
-    names = entries.get("claims_from", [])
-    names = names if isinstance(names, list) else [names]
+    names = map(str, _listed(entries.get("claims_from")))
     try:
-        studies = [load(str(file.parent / name) if Path(name).suffix else name) for name in map(str, names)]
+        studies = [load(str(file.parent / name) if Path(name).suffix else name) for name in names]
     except RecursionError:
         raise UserError(f"The study {file} has claims from itself.") from None
     return [claim for study in studies for claim in study.claims]
@@ -189,7 +221,7 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), f
     if budget not in study.budgets:
         raise unknown("budget", budget, study.budgets)
     chosen = study.budgets[budget]
-    common = [*study.common, *chosen.get("common", [])]
+    common = [*study.common, *chosen["common"]]
     extra = ["--config-dir", folder] if folder else []
     jobs = []
     for own in study.runs:
@@ -205,13 +237,13 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), f
         raise UserError(f"The study {study.name} has the run {twice} twice.")
     evals = []
     for name, settings in study.evals.items():
-        settings = settings | chosen.get("evals", {}).get(name, {})
+        settings = settings | chosen["evals"].get(name, {})
         evals.append(compose([f"eval.{key}={_hydra(value)}" for key, value in settings.items()]).eval)
     for eval in evals:
         evaluate.share_targets(eval, [job.config for job in jobs])
     asked = [[one for eval in evals for one in evaluate.requests(job.config, eval)] for job in jobs]
     jobs = [replace(job, requests=requests) for job, requests in zip(jobs, asked, strict=True)]
-    return Plan(study, budget, jobs, evals, chosen.get("note"))
+    return Plan(study, budget, jobs, evals, chosen["note"])
 
 
 def _last(words: Sequence[str]) -> list[str]:
@@ -236,7 +268,7 @@ def _hydra(value: Any) -> str:
 
 
 def needed(names: Collection[str]) -> dict[str, list[str]]:
-    """Of the runs of these names those that studies in the config folders list, each with these studies.
+    """Of the runs of these names those that studies in the config folders list or start from, each with these studies.
 
     Raises `UserError` for a study that cannot be planned: nobody can say what that needs.
     """
@@ -245,17 +277,22 @@ def needed(names: Collection[str]) -> dict[str, list[str]]:
         listed = set()
         for budget in study.budgets.values():
             for own in study.runs:
-                for words in combinations(_last([*study.common, *budget.get("common", []), *own])):
+                for words in combinations(_last([*study.common, *budget["common"], *own])):
                     if any(_could_be(name, words) for name in names):
-                        listed.add(run_name(compose(words)))
+                        config = compose(words)
+                        listed.add(run_name(config))
+                        if config.init_from is not None:
+                            listed.add(config.init_from["name"])
         for name in listed.intersection(names):
             found.setdefault(name, []).append(study.name)
     return found
 
 
 def _could_be(run: str, words: Sequence[str]) -> bool:
-    """Whether these overrides may make the run of that name, as far as its name says: composing them takes longer."""
+    """Whether these overrides may need the run of that name, as far as its name says: composing them takes longer."""
     given = dict(word.split("=", 1) for word in words if "=" in word)
+    if "init_from" in given:  # which is needed too, and says what the words do not
+        return True
     parts = {"encoding": "{}", "train.length": "-L{}-", "model": "-{}-s", "seed": "-s{}-"}
     return all(pattern.format(given[key]) in run for key, pattern in parts.items() if given.get(key, "").isalnum())
 

@@ -143,7 +143,21 @@ def test_only_the_smoke_budget_says_that_its_numbers_mean_nothing():
         ({"runs": 5}, "a run that is no list of settings: 5"),
         ({"runs": [[1]]}, "a run that is no list of settings"),
         ({"runs_from": "nowhere.txt"}, r"The list of runs .*nowhere\.txt cannot be read: No such file"),
+        ({"runs": ["encoding=rope 'x"]}, "a run that cannot be read, encoding=rope 'x: No closing quotation"),
+        ({"common": {"seed": 2}}, "a 'common' that is no list of settings"),
+        ({"common": [5]}, "a 'common' that is no list of settings"),
+        ({"common": "'data=sotu"}, "a 'common' that cannot be read"),
         ({"references": ["bigrams"]}, "Did you mean 'bigram'"),
+        ({"references": "bigrams"}, "Did you mean 'bigram'"),
+        ({"evals": [{"protocol": "sliding"}]}, "'evals' that is no mapping of keys"),
+        ({"evals": {"flat": "sliding"}}, "an eval that is no mapping of keys: sliding"),
+        ({"budgets": ["default"]}, "'budgets' that is no mapping of keys"),
+        ({"budgets": {"default": ["seed=2"]}}, "a budget that is no mapping of keys"),
+        ({"budgets": {"default": {"common": 5}}}, "a 'common' that is no list of settings: 5"),
+        ({"budgets": {"default": {"evals": ["flat"]}}}, "'evals' that is no mapping of keys"),
+        ({"budgets": {"default": {"evals": {"flat": 5}}}}, "an eval that is no mapping of keys: 5"),
+        ({"claims": "rope wins"}, "a claim that is no mapping of keys: rope wins"),
+        ({"primary": "rope wins"}, "no claim to be primary 'rope wins'"),
         ({"budgets": {"default": {"evals": {"flatt": {}}}}}, "Did you mean 'flat'"),
         ({"budgets": {"default": {"tokens": 5}}}, "no key of a budget 'tokens'"),
         ({"runs": [["encoding=ropee"]]}, "Did you mean 'rope'"),
@@ -158,6 +172,33 @@ def test_a_study_is_refused_whole_before_anything_starts(entries, message, tmp_p
     with pytest.raises(UserError, match=message):
         study.plan(study.load(write(tmp_path, **entries)))
     assert fakes.trained == []
+
+
+def test_a_study_that_is_no_text_cannot_be_read(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_bytes("title: café\nruns: [[encoding=rope]]\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"mine\.yaml cannot be read\.\n'utf-8' codec"):
+        study.load(str(file))
+
+
+def test_an_entry_that_is_left_empty_is_empty(tmp_path):
+    """As a key of which only the values are commented out."""
+    emptied = dict.fromkeys(("title", "common", "runs_from", "references", "claims", "claims_from", "primary"))
+    evals, budget = {"flat": None}, {"common": None, "evals": {"flat": None}, "note": None}
+    found = study.load(write(tmp_path, **emptied, evals=evals, budgets={"default": budget, "full": None}))
+    plain = {"evals": {"flat": {}}, "budgets": {"default": {"evals": {"flat": {}}}, "full": {}}}
+    assert found == study.load(write(tmp_path, common=[], references=[], **plain))
+    without = study.load(write(tmp_path, evals=None, budgets=None))
+    assert without == study.load(write(tmp_path, evals={}, budgets={"default": {}}))
+    assert len(study.plan(found).jobs) == 3
+
+
+def test_one_thing_stands_for_a_list_of_it(tmp_path):
+    """And words may be a line, as on a command line."""
+    listed = study.load(
+        write(tmp_path, common=["data=sotu", "seed=2"], runs=[["encoding=rope"]], references=["unigram"])
+    )
+    assert listed == study.load(write(tmp_path, common="data=sotu seed=2", runs="encoding=rope", references="unigram"))
 
 
 def test_an_unknown_study_or_budget_names_what_there_is(tmp_path):
@@ -296,6 +337,18 @@ def test_what_a_study_lists_is_known_by_name(tmp_path, monkeypatch):
     plan = study.plan(study.load("mine"), "full")
     names = [one.label for one in plan.jobs]
     assert study.needed([names[0], "another"]) == {names[0]: ["mine"]}
+
+
+def test_a_study_needs_what_its_runs_start_from(tmp_path, monkeypatch):
+    """Without it the study cannot even be planned, though the run that started from it has all its rows."""
+    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+    start = made.finished_run(made.text(tmp_path / "texts"), "rope", 64)
+    runs = [[f"init_from={start.name}", "extension=pi", "train.length=128"]]
+    file = Path(write(tmp_path, common=[], runs=runs))
+    monkeypatch.setattr(study, "files", lambda group: {"mine": file})
+    (job,) = study.plan(study.load("mine")).jobs
+    assert study.needed([start.name, job.label]) == {start.name: ["mine"], job.label: ["mine"]}
 
 
 def test_a_reference_that_another_process_counts_is_waited_for(tmp_path, fakes, monkeypatch):
