@@ -205,8 +205,9 @@ def together(run: Run, config: Config, decisions: Decisions) -> Iterator[Group]:
         with member.joined(decisions.device) as group:
             yield group
     except ProcessError as error:
-        run.log(error.message)
-        run.fail(error.message)
+        with suppress(OSError, UserError):  # on a full disk, say, the error itself must not be lost for this
+            run.log(error.message)
+            run.fail(error.message)
         raise
 
 

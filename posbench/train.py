@@ -21,6 +21,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -36,7 +37,7 @@ from posbench.config import Config, check
 from posbench.data import tokens, windows
 from posbench.data.tokens import Prepared, Stream
 from posbench.decisions import Decisions, decide, obey, refuse_oversized
-from posbench.errors import UserError
+from posbench.errors import UserError, reason, refused
 from posbench.group import ALONE, Group, most
 from posbench.identity import label, to_dict
 from posbench.journal import Journal
@@ -113,14 +114,15 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
                     _loop(run, config, decisions, decoder, optimizer, state, batches, valid, group, tell)
             except HeldError:  # it is another process's now, and so is its status
                 raise
-            except torch.OutOfMemoryError as error:
-                run.fail("out of memory")
+            except Exception as error:
+                full = system.out_of_memory(error)
+                with suppress(OSError, UserError):  # on a full disk, say, the error itself must not be lost for this
+                    run.fail("out of memory" if full else reason(refused(error) or error))
+                if not full:
+                    raise
                 windows_a_part = max(1, decisions.micro_tokens // config.train.length // 2)
                 hint = f"Ask for smaller parts: train.micro_tokens={windows_a_part * config.train.length}."
                 raise UserError(f"{run.name}: a pass of {decisions.micro_tokens} tokens does not fit.", hint) from error
-            except Exception as error:
-                run.fail(str(error))
-                raise
     return run
 
 

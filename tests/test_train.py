@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 from dataclasses import replace
@@ -191,6 +192,55 @@ def test_another_tokenizer_in_the_folder_is_refused(data: dict):
     other.save(run.path / "tokenizer.json")
     with pytest.raises(UserError, match=r"tokenizer\.json is damaged: it is not the tokenizer of the training"):
         run.model()
+
+
+def broken(config: Config, error: Exception, monkeypatch: pytest.MonkeyPatch) -> Exception:
+    """What a training raises whose first step raises `error`."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "gradient", fail)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 (each test says which)
+            train.train(config)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UserError("The loss is nan.", "Try a lower optim.lr."), "The loss is nan"),
+        (RuntimeError("it broke\nin forty lines"), "it broke"),
+        (AssertionError(), "AssertionError"),
+        (OSError(errno.ENOSPC, "No space left on device", "a.txt"), "No space left on device: a.txt"),
+    ],
+)
+def test_why_a_training_failed_is_one_line_in_its_status(data: dict, error: Exception, said: str, monkeypatch):
+    config = toys.config(data, steps=2)
+    assert broken(config, error, monkeypatch) is error
+    status = runs.Run(runs.directory(config)).status()
+    assert (status["state"], status["reason"]) == ("failed", said)
+
+
+def test_why_a_training_failed_is_not_lost_where_it_cannot_be_written(data: dict, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "status.json")
+
+    monkeypatch.setattr(runs.Run, "fail", full)
+    error = RuntimeError("it broke")
+    assert broken(toys.config(data, steps=2), error, monkeypatch) is error
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_a_pass_that_does_not_fit_is_a_sentence_on_every_device(data: dict, error: Exception, monkeypatch):
+    config = toys.config(data, steps=2, micro_tokens=32)
+    said = broken(config, error, monkeypatch)
+    assert isinstance(said, UserError)
+    assert said.hint == "Ask for smaller parts: train.micro_tokens=16."
+    assert runs.Run(runs.directory(config)).status()["reason"] == "out of memory"
 
 
 def test_a_text_that_is_too_short_leaves_no_directory(tmp_path: Path):
