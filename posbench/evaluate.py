@@ -212,20 +212,24 @@ def missing(run: Run, requests: Sequence[Request], device: str = "auto") -> list
 def kept(run: Run, requests: Sequence[Request], device: str = "auto") -> list[Row] | None:
     """The rows of a run whose weights may be gone, where all of them are there; None otherwise.
 
-    They may have been measured elsewhere, in the precision of another device.
+    They may have been measured elsewhere: `device` need not be here, and "auto" may be any.
     """
-    whole = reader.of_run(run, system.device(device), weights=False)
-    rows = [row for _, row, _ in _look(whole, run, requests, ("float32", "bfloat16"))]
-    return None if None in rows else [row for row in rows if row is not None]
+    whole = reader.of_run(run, torch.device("cpu"), weights=False)
+    kinds = ("cuda", "cpu") if device == "auto" else (device.partition(":")[0],)
+    for dtype in dict.fromkeys(reader.dtype(run, kind) for kind in kinds):
+        rows = [row for _, row, _ in _look(whole, run, requests, dtype)]
+        if None not in rows:
+            return [row for row in rows if row is not None]
+    return None
 
 
 def _look(
-    whole: Reader, run: Run, requests: Sequence[Request], dtypes: Sequence[str] = ()
+    whole: Reader, run: Run, requests: Sequence[Request], dtype: str | None = None
 ) -> Iterator[tuple[Request, Row | None, int]]:
     """Each request with its row, or None, and the number of inputs it reads. No weights are loaded."""
     for request, text in _texts(run, requests):
         windows, reason = lay(request, text.stream)
-        row = _finished(whole, request, text, windows, dtypes)
+        row = _finished(whole, request, text, windows, dtype)
         yield request, row, 0 if reason else int(windows.lengths.sum())
 
 
@@ -348,15 +352,14 @@ def _name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _finished(reader: Reader, request: Request, text: Text, windows: Windows, dtypes: Sequence[str] = ()) -> Row | None:
-    """The row of a request, when there is a good one; of any of `dtypes`, none of them: of the reader's own."""
+def _finished(reader: Reader, request: Request, text: Text, windows: Windows, dtype: str | None = None) -> Row | None:
+    """The row of a request, when there is a good one; in `dtype`, None: in the reader's own."""
     one = reader.under(request.extension, request.length, search=False)
-    blank = _blank(one, request, text, windows)
-    for key in [replace(blank, dtype=dtype) for dtype in dtypes] or [blank]:
-        path = one.folder / f"{records.file_name(key)}.json"
-        with contextlib.suppress(UserError):
-            if path.is_file():
-                return records.load(path)
+    key = _blank(one, request, text, windows)
+    path = one.folder / f"{records.file_name(replace(key, dtype=dtype) if dtype else key)}.json"
+    with contextlib.suppress(UserError):
+        if path.is_file():
+            return records.load(path)
     return None
 
 

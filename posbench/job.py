@@ -18,7 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -111,16 +111,23 @@ def attempt(job: Job, say: Say, on_row: OnRow = lambda row: None) -> Result:
 
 
 def _rows(job: Job, say: Say, on_row: OnRow) -> list[Row]:
-    run, device = job.run, job.config.device
-    if job.requests and run.status()["state"] == "rows only":
-        rows = evaluate.kept(run, job.requests, device)
-        if rows is not None:
-            say(f"{run.name} is done, rows only: its weights are gone, and all of its {len(rows)} rows are there")
-            return rows
+    if (rows := _rows_only(job, say)) is not None:
+        return rows
     trained = train(job.config, job.command, say)
     if not job.requests:
         return []
-    return measured(partial(evaluate.evaluate, trained, job.requests, False, device), say, on_row)
+    return measured(partial(evaluate.evaluate, trained, job.requests, False, job.config.device), say, on_row)
+
+
+def _rows_only(job: Job, say: Say) -> list[Row] | None:
+    """All its rows, where its run has lost its weights since they were measured."""
+    run = job.run
+    if not job.requests or run.status()["state"] != "rows only":
+        return None
+    rows = evaluate.kept(run, job.requests)
+    if rows is not None:
+        say(f"{run.name} is done, rows only: its weights are gone, and all of its {len(rows)} rows are there")
+    return rows
 
 
 def measured(rows_of: Callable[[OnRow], list[Row]], say: Say, on_row: OnRow) -> list[Row]:
@@ -138,14 +145,25 @@ def measured(rows_of: Callable[[OnRow], list[Row]], say: Say, on_row: OnRow) -> 
 
 
 def finished(job: Job) -> bool:
-    """Whether nothing is left to do of it, which is looked up without its weights. A damaged run is not finished."""
+    """Whether nothing is left to do of it on this machine, which is looked up without its weights. A damaged run is
+    not finished."""
     with suppress(OSError, UserError):
-        state, device = job.run.status()["state"], job.config.device
-        if state == "done":
-            return not job.requests or not evaluate.missing(job.run, job.requests, device)
-        if state == "rows only" and job.requests:
-            return evaluate.kept(job.run, job.requests, device) is not None
+        if job.run.done:
+            return not job.requests or not evaluate.missing(job.run, job.requests, job.config.device)
+        return _rows_only(job, lambda text: None) is not None
     return False
+
+
+def kept(job: Job, say: Say) -> Result | None:
+    """Its result, where nothing is left to do of it on a machine that has its device, which this one need not have;
+    None otherwise, also of a damaged run. Nothing is computed."""
+    with suppress(OSError, UserError):
+        if (rows := _rows_only(job, say)) is not None:
+            return Result("done", rows=rows)
+        if job.run.done and (rows := evaluate.kept(job.run, job.requests, job.config.device)) is not None:
+            train(replace(job.config, device="cpu"), job.command, say)  # that it is, or why it is not the one asked for
+            return Result("done", rows=measured(lambda on_row: rows, say, lambda row: None))
+    return None
 
 
 def crashed(job: Job, message: str, said: Sequence[str]) -> Result:

@@ -173,7 +173,7 @@ def run(
         if how.engine is not None:
             from posbench import cluster
 
-            cluster.run(work, how.engine, say, on_row, pause)
+            cluster.run(work, how.engine, say, pause)
         else:
             (_in_processes if how.workers else _here)(work, say, on_row, pause)
     except (KeyboardInterrupt, SystemExit):

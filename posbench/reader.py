@@ -94,6 +94,11 @@ def prepared(run: Run) -> Prepared:
     return found
 
 
+def dtype(run: Run, kind: str) -> str:
+    """In what a run is read on a kind of device: as it was trained, where that can: bf16 autocast on CUDA alone."""
+    return "bfloat16" if kind == "cuda" and run.record["decisions"]["precision"] == "bf16" else "float32"
+
+
 def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
     """A run's model, loaded when it is first needed. Raises `UserError` when it is not finished.
 
@@ -103,8 +108,7 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
         run.refuse_unfinished()
     config, who = run.config, run.record["identity"]
     name, start = label(config.encoding), trained_length(config)
-    # Measured as it was trained, where the device can: bf16 autocast on CUDA alone.
-    half = device.type == "cuda" and run.record["decisions"]["precision"] == "bf16"
+    read_in = dtype(run, device.type)
 
     @cache
     def loaded() -> tuple[Decoder, Encoding]:
@@ -122,7 +126,7 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
         model.encoding = encoding()
         ids, targets = torch.from_numpy(inputs_BT).to(device), torch.from_numpy(targets_Bn).to(device)
         positions = model.positions(numbers.tolist(), inputs_BT.shape[1], generators(config.seed, split, numbers))
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+        with torch.autocast(device.type, torch.bfloat16, enabled=read_in == "bfloat16"):
             return model.token_losses(ids, targets, positions, last=targets.shape[1]).cpu().numpy()
 
     def too_long(encoding: Encoding, length: int) -> str | None:
@@ -199,7 +203,7 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
         folder=run.rows_dir,
         score=lambda split: partial(score, lambda: loaded()[1], split),
         device=device,
-        dtype="bfloat16" if half else "float32",
+        dtype=read_in,
         kernel=lambda: (loaded()[0].kernel, loaded()[0].kernel_reason),
         extend=extend,
     )

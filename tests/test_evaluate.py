@@ -349,15 +349,19 @@ def test_what_another_process_measured_in_between_is_not_measured_again(rope, mo
 
 
 def test_rows_are_kept_without_weights_in_whatever_precision_they_were_measured(rope, monkeypatch):
-    """Those of a GPU are in bfloat16; here is none."""
+    """Those of a GPU are in bfloat16; here is none. They are all in one, and that of a device that is named."""
+    monkeypatch.setitem(rope.record["decisions"], "precision", "bf16")
     wanted = asked(rope, [32])
     assert evaluate.kept(rope, wanted) is None
     real = evaluate._blank
     with monkeypatch.context() as patch:
         patch.setattr(evaluate, "_blank", lambda *how: replace(real(*how), dtype="bfloat16"))
         rows = evaluate.evaluate(rope, wanted)
+    evaluate.evaluate(rope, wanted[:1])
     rope.weights.unlink()
     assert evaluate.kept(rope, wanted) == rows
+    assert evaluate.kept(rope, wanted, "cuda:1") == rows
+    assert evaluate.kept(rope, wanted, "cpu") is None
     with pytest.raises(UserError, match="has only its rows left"):
         evaluate.evaluate(rope, asked(rope, [64]))
 

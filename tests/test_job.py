@@ -10,7 +10,7 @@ import made
 import pytest
 import toys
 
-from posbench import evaluate
+from posbench import evaluate, system
 from posbench import job as jobs
 from posbench import run as runs
 from posbench.compose import settled
@@ -87,6 +87,31 @@ def test_rows_alone_will_do_where_the_weights_are_gone(job: Job):
     again = attempt(job, lambda text: None)
     assert [row.loss for row in again.rows] == [row.loss for row in first.rows]
     assert toys.sha(job.run.weights) == weights
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_what_is_finished_is_so_where_its_device_is_not(job: Job, weights: bool, monkeypatch: pytest.MonkeyPatch):
+    """A study of a GPU, looked at from a login node, and from a laptop that has the rows alone."""
+    monkeypatch.setattr(system.torch.cuda, "is_available", lambda: False)
+    there = replace(job, config=replace(job.config, device="cuda"))
+    assert jobs.kept(there, print) is None
+    first = attempt(job, lambda text: None)
+    if not weights:
+        job.run.weights.unlink()
+    said = list[str]()
+    assert jobs.kept(there, said.append) == first
+    assert said[-1].endswith("2 of 2 rows were there already" if weights else "all of its 2 rows are there")
+    assert attempt(there, said.append).state == ("failed" if weights else "done")
+    assert first.rows[1].path is not None
+    first.rows[1].path.unlink()
+    assert jobs.kept(there, print) is None
+
+
+def test_a_run_of_another_text_is_not_finished(job: Job, data: dict):
+    attempt(job, lambda text: None)
+    record = job.run.path / "run.json"
+    record.write_text(record.read_text().replace(job.run.record["ids_digest"], "0" * 64))
+    assert jobs.kept(replace(job, requests=()), print) is None
 
 
 def test_an_error_before_step_0_leaves_a_log_and_its_reason_and_the_next_attempt_begins(

@@ -24,7 +24,7 @@ from posbench.launch import SAY_SECONDS, Settings, Work, with_threads
 from posbench.stop import Stop
 
 if TYPE_CHECKING:
-    from posbench.job import Job, OnRow, Result, Say
+    from posbench.job import Job, Result, Say
 
 POLL_SECONDS = 1.0
 """Between two looks at whether a job has ended."""
@@ -110,7 +110,7 @@ def settings(how: Settings, engine: Engine | None) -> Settings:
     return replace(how, engine=engine)
 
 
-def run(work: Work, engine: Engine, say: Say, on_row: OnRow, pause: Callable[[float], None]) -> None:
+def run(work: Work, engine: Engine, say: Say, pause: Callable[[float], None]) -> None:
     """Do the jobs of `work` on an engine; `launch.run` calls it. `pause` waits so many seconds."""
     from posbench import job
 
@@ -123,9 +123,12 @@ def run(work: Work, engine: Engine, say: Say, on_row: OnRow, pause: Callable[[fl
         while tasks or (work.open and not stop.asked):
             fresh: list[int] = []
             while not stop.asked and (index := work.next()) is not None:
-                if job.finished(work.jobs[index]):  # which is known without waiting in a queue
+                lines = list[str]()
+                if (result := job.kept(work.jobs[index], lines.append)) is not None:  # known without a queue
                     work.begin(index)
-                    work.note(index, job.attempt(work.jobs[index], say, on_row))
+                    for line in lines:
+                        say(line)
+                    work.note(index, result)
                 else:
                     fresh.append(index)
             if fresh:

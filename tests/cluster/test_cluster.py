@@ -124,11 +124,15 @@ def test_what_another_process_holds_is_submitted_once_it_is_free(runs: Path, mon
 
 
 def test_what_is_finished_waits_in_no_queue(runs: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs, "finished", lambda job: job.label == "a")
-    monkeypatch.setattr(jobs, "attempt", lambda job, say, on_row: Result("done"))
-    engine = Instant()
-    assert run(engine, "ab") == ["done", "done"]
+    def kept(job: Job, say: Any) -> Result | None:
+        say(f"{job.label} is looked at")
+        return Result("done") if job.label == "a" else None
+
+    monkeypatch.setattr(jobs, "kept", kept)
+    engine, said = Instant(), list[str]()
+    assert run(engine, "ab", said) == ["done", "done"]
     assert engine.submitted == [["b"]]
+    assert said == ["[1/2] a", "a is looked at", "[2/2] b: place b"]
 
 
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
