@@ -2,9 +2,9 @@
 
     <folder>/.lock    {"host": ..., "machine": ..., "pid": ..., "started": ..., "token": ...}
 
-An owner on this machine is dead when no process has its pid and start time. Of one elsewhere nothing is seen but its
-heartbeat: it touches the file every 30 s, and is dead when it has not for 5 minutes by the clock of the folder itself,
-so that no two machines' clocks are compared.
+An owner on this machine is dead when no process has its pid and start time. Of one elsewhere, or of another user where
+/proc hides those (hidepid), nothing is seen but its heartbeat: it touches the file every 30 s, and is dead when it has
+not for 5 minutes by the clock of the folder itself, so that no two machines' clocks are compared.
 
 Whoever finds a dead owner takes its place. An owner that was only asleep, in a suspended machine or behind a network
 that hung, wakes up replaced: the token is read again before every publish (posbench/files.py), and what such a one
@@ -94,6 +94,11 @@ def hold(folder: Path, name: str) -> Iterator[None]:
             # What a write that was killed left behind; under the lock nobody else is writing here.
             for left_over in folder.rglob(".*.tmp"):
                 left_over.unlink()
+            # And what was killed while it took the lock; a younger one may be somebody's who is trying to.
+            for left_over in list(folder.glob(f"{NAME}.*")):
+                with suppress(OSError):
+                    if _silence(left_over) > SILENT:
+                        left_over.unlink()
             yield
     finally:
         over.set()
@@ -216,7 +221,9 @@ def _read(path: Path) -> Owner:
 
 def _dead(path: Path, found: Owner) -> bool:
     if (found.host, found.machine) == (socket.gethostname(), _machine()):
-        return _started(found.pid) != found.started
+        started = _started(found.pid)
+        if started is not None or not _anothers(found.pid):
+            return started != found.started
     # A clock that was set back leaves a heartbeat in the future; of a live owner the next one mends that.
     return abs(_silence(path)) > SILENT
 
@@ -234,6 +241,17 @@ def _silence(path: Path) -> float:
     finally:
         os.close(handle)
         Path(name).unlink(missing_ok=True)
+
+
+def _anothers(pid: int) -> bool:
+    """Whether there is such a process, of another user."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
 
 
 @cache

@@ -72,6 +72,21 @@ def test_an_owner_on_this_machine_is_dead_when_its_process_is_gone(folder: Path,
         assert lock.owner(folder).started == mine().started
 
 
+def test_another_users_process_that_is_hidden_lives_by_its_heartbeat(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """With hidepid, /proc shows a user nothing but his own processes; that there is one, a signal still says."""
+
+    def kill(pid: int, number: int) -> None:
+        assert (pid, number) == (NOBODY, 0)
+        raise PermissionError
+
+    monkeypatch.setattr(lock.os, "kill", kill)
+    left(folder, silent=295.0, pid=NOBODY)
+    with pytest.raises(HeldError):
+        lock.hold(folder, "rope").__enter__()
+    left(folder, silent=305.0, pid=NOBODY)
+    assert lock.owner(folder) is None
+
+
 def test_an_owner_on_this_machine_lives_however_long_it_is_silent(folder: Path):
     """A process that is stopped, or swapped out for an hour, is still at it."""
     left(folder, silent=3600.0)
@@ -218,6 +233,17 @@ def test_what_a_killed_write_left_is_cleared_and_nothing_else(folder: Path):
     with lock.hold(folder, "rope"):
         assert not [file for file in torn if file.exists()]
     assert (folder / "log.txt").exists()
+
+
+def test_what_was_killed_while_it_took_the_lock_is_cleared_once_it_is_old(folder: Path):
+    """A younger one may be of a process that is about to find the lock taken."""
+    old, young = (folder / f"{lock.NAME}.{name}" for name in ("abc.new", "def.new"))
+    heir = folder / f"{lock.NAME}.0123456789abcdef"
+    for file, silent in ((old, 305.0), (heir, 305.0), (young, 295.0)):
+        file.write_text("{}")
+        os.utime(file, (file.stat().st_mtime - silent,) * 2)
+    with lock.hold(folder, "rope"):
+        assert {file.name for file in folder.iterdir()} == {lock.NAME, young.name}
 
 
 HOLD = "import sys; from pathlib import Path; from posbench import lock\n"
