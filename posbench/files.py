@@ -17,6 +17,17 @@ from pathlib import Path
 from typing import Any
 
 
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+_UMASK = _umask()
+"""Read once, while there is one thread: to read it is to set it, so that of two threads that publish at the same time
+one could leave the other's 0 behind for good."""
+
+
 def _fsync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -56,9 +67,7 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
         with _naming(path):
             write(temporary)
             # mkstemp makes the file private; a published one follows the umask like any other.
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
+            temporary.chmod(0o666 & ~_UMASK)
             _fsync(temporary)
             check(path)
             temporary.replace(path)
@@ -111,7 +120,7 @@ def publish_directory(path: Path) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             _fsync(file)
         _fsync(temporary)
-        temporary.chmod(0o755)
+        temporary.chmod(0o777 & ~_UMASK)
         try:
             temporary.rename(path)
         except OSError:

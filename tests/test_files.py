@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import stat
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,17 @@ def test_whoever_was_replaced_in_a_write_says_so_and_not_that_its_file_is_missin
 
     with files.guarded(tmp_path.resolve(), replaced), pytest.raises(ReplacedError):
         files.write_file(tmp_path / "a", lambda temporary: temporary.unlink())
+
+
+def test_what_is_published_follows_the_umask_which_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Reading it is setting it, for the whole process: another thread may write a file just then."""
+
+    def touched(mask: int) -> int:
+        raise AssertionError("the umask was set")
+
+    monkeypatch.setattr(files.os, "umask", touched)
+    monkeypatch.setattr(files, "_UMASK", 0o027)
+    files.write_bytes(tmp_path / "a", b"whole")
+    with files.publish_directory(tmp_path / "b"):
+        pass
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "ab"] == [0o640, 0o750]
