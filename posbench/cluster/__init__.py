@@ -118,7 +118,7 @@ def run(work: Work, engine: Engine, say: Say, pause: Callable[[float], None]) ->
         work.jobs = [with_threads(one, max(1, engine.threads // one.config.nproc)) for one in work.jobs]
     tasks: dict[int, Task] = {}
     told = set[int]()
-    silent = 0.0
+    begun, silent = False, 0.0
     with Stop() as stop:
         while tasks or (work.open and not stop.asked):
             fresh: list[int] = []
@@ -132,9 +132,19 @@ def run(work: Work, engine: Engine, say: Say, pause: Callable[[float], None]) ->
                 else:
                     fresh.append(index)
             if fresh:
-                for index, task in zip(fresh, engine.submit([work.jobs[index] for index in fresh]), strict=True):
-                    tasks[index] = task
-                    say(f"{work.number(index)} {work.jobs[index].label}: {task.place}")
+                try:
+                    submitted = engine.submit([work.jobs[index] for index in fresh])
+                except Exception as error:
+                    if not begun:
+                        raise
+                    # Those at work are not left to themselves because of these: a queue may be full, or not answer.
+                    for index in fresh:
+                        work.note(index, job.Result("failed", *job.described(error)))
+                else:
+                    begun = True
+                    for index, task in zip(fresh, submitted, strict=True):
+                        tasks[index] = task
+                        say(f"{work.number(index)} {work.jobs[index].label}: {task.place}")
             if not tasks:
                 if work.open and not stop.asked:
                     work.wait(pause)

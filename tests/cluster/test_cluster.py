@@ -46,9 +46,13 @@ class Instant(Engine):
     def __init__(self, takes: dict[str, int] | None = None, **ends: list[Result | Lost]) -> None:
         self.takes, self.ends = takes or {}, ends
         self.submitted, self.told = list[list[str]](), list[str]()
+        self.refuses = set[int]()
+        """Which submissions it does not take."""
 
     def submit(self, jobs: Sequence[Job]) -> list[Piece]:
         self.submitted.append([job.label for job in jobs])
+        if len(self.submitted) in self.refuses:
+            raise UserError("Slurm does not take the jobs: unable to contact slurm controller", "Try later.")
         return [Piece(self, job.label) for job in jobs]
 
     def outcome(self, name: str) -> Result | Lost:
@@ -97,6 +101,20 @@ def test_retry_submits_again_what_failed(runs: Path):
     engine = Instant(b=[failed, failed], c=[failed] * 9)
     assert run(engine, "abcd", on_error="retry=2") == ["done", "done", "failed", "done"]
     assert engine.submitted == [["a", "b", "c", "d"], ["b", "c"], ["b", "c"]]
+
+
+def test_jobs_that_are_not_taken_again_have_failed_and_those_at_work_are_waited_for(runs: Path):
+    """a fails and is not taken for its second try, while b is at work; it is for its third."""
+    engine, said = Instant(takes={"b": 9}, a=[Result("failed", "it broke")]), list[str]()
+    engine.refuses = {2}
+    assert run(engine, "ab", said, on_error="retry=1") == ["failed", "done"]
+    assert "error: a: Slurm does not take the jobs: unable to contact slurm controller\n  Try later." in said
+    engine = Instant(takes={"b": 9}, a=[Result("failed", "it broke")])
+    engine.refuses = {2}
+    assert run(engine, "ab", on_error="retry=2") == ["done", "done"]
+    engine.refuses = {1, 2, 3, 4}
+    with pytest.raises(UserError, match="does not take the jobs"):
+        run(engine, "ab")
 
 
 def test_stop_takes_out_of_the_queue_what_nobody_has_begun(runs: Path, monkeypatch: pytest.MonkeyPatch):
