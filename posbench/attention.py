@@ -11,7 +11,7 @@ that for each layer. Five kernels, each equal to a naive float32 softmax (tests/
              than a block of it go to the kernels below
     strided  a bias by distance without gradient, over consecutive positions: with keys and values reversed the bias of
              query i and key column s depends on i + s alone, so a view with strides (1, 1) of one vector is the whole
-             matrix. Nothing of size T x S exists.
+             matrix. Nothing of size T x S exists but for short windows.
     dense    a bias that is being learned, positions that are not consecutive, or documents kept apart: the bias and
              mask of one block of queries
     blocks   an encoding that rewrites scores or adds to the values: explicit softmax, one block of queries at a time
@@ -38,6 +38,9 @@ from posbench.encodings.window import Sliding, Window
 
 BIAS_BLOCK = 1024
 """Queries of one call with a bias: large enough for the fused kernel, small enough to skip the empty triangle."""
+
+SQUARE = 512
+"""Keys up to which the whole bias is one small tensor, which takes less than turning the keys and values."""
 
 SCORE_BLOCK = 256
 """Queries of one block whose scores exist as a tensor."""
@@ -213,6 +216,10 @@ def _strided(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
     if vector is None:  # causal with fewer queries than `begin` was told
         vector = q.new_zeros(1, BIAS_BLOCK - 1 + n_keys)
         vector[:, : BIAS_BLOCK - 1] = -math.inf
+    if n_keys <= SQUARE:
+        shape, strides = (vector.shape[0], q.shape[2], n_keys), (vector.stride(0), 1, 1)
+        mask = vector.as_strided(shape, strides, BIAS_BLOCK - q.shape[2]).flip(2).expand(q.shape[1], -1, -1)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[None])
     k, v = k.flip(2), v.flip(2)
     out = []
     for a, b, keys in _query_blocks(q.shape[2], n_keys, BIAS_BLOCK, how.window):
