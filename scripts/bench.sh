@@ -22,25 +22,27 @@ bench() {
 
 tables=("$@")
 [ $# -gt 0 ] || tables=(
-  encodings-nano encodings-nano-32768 memory-nano-32768 peers-nano
-  encodings-micro peers-micro time-to-loss start
+  encodings-nano compiled-nano encodings-nano-32768 memory-nano-32768 peers-nano
+  encodings-micro compiled-micro peers-micro time-to-loss start
 )
 for table in "${tables[@]}"; do
   case "$table" in
     encodings-nano) bench "$table" encodings "${nano[@]}" --encodings $encodings --lengths 1024,8192 --eval-tokens 1024 ;;
     encodings-nano-32768) bench "$table" encodings "${nano[@]}" --encodings none,alibi,t5 --lengths 32768 --eval-tokens 1024 ;;
+    compiled-nano) bench "$table" encodings "${nano[@]}" train.compile=on --encodings $encodings ;;
     # One call each: a peak of memory does not depend on how often it is reached.
     memory-nano-32768)
       bench "$table" encodings "${nano[@]}" --encodings none,$by_distance --lengths 1024,8192,16384,32768 --eval-tokens 1024 --rounds 1
       ;;
     peers-nano) bench "$table" peers "${nano[@]}" --lengths 4096,8192 --eval-tokens 1024 ;;
     encodings-micro) bench "$table" encodings "${micro[@]}" --encodings $encodings --lengths 1024,8192 --eval-tokens 1024 ;;
+    compiled-micro) bench "$table" encodings "${micro[@]}" train.compile=on --encodings $encodings ;;
     peers-micro) bench "$table" peers "${micro[@]}" --lengths 4096,8192 --eval-tokens 1024 ;;
     time-to-loss) bench "$table" time-to-loss "${nano[@]}" train.tokens=1_024_000 ;;
     start) .venv/bin/python scripts/table_check.py | tee results/bench/start.txt ;;
     *)
-      say "error: there is no table $table; there are encodings-nano, encodings-nano-32768, memory-nano-32768, peers-nano,"
-      say "encodings-micro, peers-micro, time-to-loss and start."
+      say "error: there is no table $table; there are encodings-nano, compiled-nano, encodings-nano-32768,"
+      say "memory-nano-32768, peers-nano, encodings-micro, compiled-micro, peers-micro, time-to-loss and start."
       exit 2
       ;;
   esac
