@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from posbench.stop import Stop
 
 if TYPE_CHECKING:
     from posbench.job import Job, Result, Say
+    from posbench.run import Run
 
 POLL_SECONDS = 1.0
 """Between two looks at whether a job has ended."""
@@ -132,6 +134,8 @@ def run(work: Work, engine: Engine, say: Say, pause: Callable[[float], None]) ->
                 else:
                     fresh.append(index)
             if fresh:
+                for index in fresh:
+                    _free(work.jobs[index].run)
                 try:
                     submitted = engine.submit([work.jobs[index] for index in fresh])
                 except Exception as error:
@@ -170,6 +174,13 @@ def run(work: Work, engine: Engine, say: Say, pause: Callable[[float], None]) ->
                 silent = 0.0
                 say(_count(work, tasks))
     stop.leave()
+
+
+def _free(run: Run) -> None:
+    """Take away the lock of a process that has died on this machine, which another one would wait 5 minutes for."""
+    if (run.path / lock.NAME).exists():
+        with suppress(OSError, lock.HeldError), run.lock():
+            pass
 
 
 def _count(work: Work, tasks: dict[int, Task]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,17 @@ def test_what_another_process_holds_is_submitted_once_it_is_free(runs: Path, mon
     assert engine.submitted[0] == ["b", "c"]
     assert sorted(engine.submitted[1:]) in ([["a"], ["b"]], [["a", "b"]], [["b", "a"]])
     assert "[2/3] b is left for later: b is being worked on" in said
+
+
+def test_a_process_that_died_here_holds_up_no_job_there(runs: Path):
+    """Here it is known to be dead at once, on another machine only when it has been silent for 5 minutes."""
+    (runs / "a").mkdir()
+    dead = lock.Lock(runs / "a" / lock.NAME, "a")
+    dead.owner = replace(dead.owner, started="long ago")
+    dead.take()
+    engine = Instant()
+    assert run(engine, "a") == ["done"]
+    assert not (runs / "a" / lock.NAME).exists()
 
 
 def test_what_is_finished_waits_in_no_queue(runs: Path, monkeypatch: pytest.MonkeyPatch):
