@@ -16,6 +16,7 @@ from typing import IO
 
 from posbench import job as jobs
 from posbench import system
+from posbench.errors import UserError
 from posbench.job import Job, Result, Say
 from posbench.launch import SAID
 
@@ -92,9 +93,13 @@ class Worker:
                 selector.unregister(stream)
         self._pass_on(b"\n" if self.line else b"")
         self.kill()
-        with suppress(ValueError):
+        try:
             return Result.from_json(self.result.decode())
-        return None if stopping else jobs.crashed(self.job, self._how_it_ended(), list(self.said))
+        except ValueError:  # it has written none
+            message = self._how_it_ended()
+        except UserError as error:  # a row of it that was damaged since
+            message = error.message
+        return None if stopping else jobs.crashed(self.job, message, list(self.said))
 
     def stop(self) -> None:
         """Have it write a checkpoint and end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from posbench import evaluate, launch, train
 from posbench.compose import settled
 from posbench.config import Config, Eval
 from posbench.identity import label
-from posbench.job import Job
+from posbench.job import Job, Result
 from posbench.launch import Settings
 from posbench.run import Run, directory
 
@@ -57,6 +58,20 @@ def test_two_at_a_time_are_what_each_is_alone_and_one_that_fails_is_left_behind(
     assert "[2/2] rope" in said
     assert any(line.startswith("[2/2] step 8 of 8: ") for line in said)
     assert not any(set(line) & {"\x1b", "\r", "\b"} for line in said)
+
+
+def test_a_result_whose_row_cannot_be_read_is_a_failure_of_that_job_alone(
+    data: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nread job\necho '{json.dumps(vars(Result('done')) | {'rows': ['gone.json']})}'\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    one = job(toys.config(data), (32,))
+    (result,) = launch.run([one], Settings(workers=1), print)
+    assert result is not None
+    assert (result.state, result.message) == ("failed", "gone.json cannot be read: No such file or directory.")
+    assert result.message in (one.run.path / "log.txt").read_text()
 
 
 @pytest.mark.faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,7 +130,16 @@ def _train(config: Any, command: str) -> None:
 def _train_all(jobs: list[Job], how: Settings) -> list[Result | None]:
     from posbench import launch
 
-    return launch.run(jobs, how, say, report=lambda job: _report(job.run, job.config))
+    return launch.run(jobs, how, say, report=_report_job)
+
+
+def _report_job(job: Job) -> None:
+    """Of a job that is done, and may have been done on another machine."""
+    with suppress(UserError):
+        if job.run.done:
+            _report(job.run, job.config)
+            return
+    say(f"{job.run.name} is trained, and its folder is not seen here yet: {job.run.path}")
 
 
 def _report(run: Run, config: Any) -> None:

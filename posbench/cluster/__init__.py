@@ -13,6 +13,7 @@ what runs writes a checkpoint and ends.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 1.0
 """Between two looks at whether a job has ended."""
+
+NETWORK_SECONDS = 60.0
+"""How long what a job has written elsewhere may not be seen here: NFS keeps what it knows of a folder so long, by
+default."""
 
 NEEDS = {"slurm": "hydra_plugins.hydra_submitit_launcher", "ray": "ray"}
 """What hydra/launcher=NAME needs; its extra has the same name."""
@@ -52,7 +57,7 @@ class Task(ABC):
 
     @abstractmethod
     def end(self) -> Result | Lost | None:
-        """How it ended; None: not yet."""
+        """How it ended; None: not yet. Raises `UserError` where it has, and a row of it is not seen here or damaged."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -120,6 +125,8 @@ def run(work: Work, engine: Engine, say: Say, pause: Callable[[float], None]) ->
         work.jobs = [with_threads(one, max(1, engine.threads // one.config.nproc)) for one in work.jobs]
     tasks: dict[int, Task] = {}
     told = set[int]()
+    unseen: defaultdict[int, float] = defaultdict(float)
+    """For how long what a job has ended with could not be read."""
     begun, silent = False, 0.0
     with Stop() as stop:
         while tasks or (work.open and not stop.asked):
@@ -156,7 +163,12 @@ def run(work: Work, engine: Engine, say: Say, pause: Callable[[float], None]) ->
             pause(POLL_SECONDS)
             engine.look()
             for index, task in list(tasks.items()):
-                if (end := task.end()) is None:
+                try:
+                    end = task.end()
+                except UserError as error:
+                    unseen[index] += POLL_SECONDS
+                    end = Lost(error.message) if unseen[index] > NETWORK_SECONDS else None
+                if end is None:
                     continue
                 del tasks[index]
                 if not isinstance(end, Lost):

@@ -54,9 +54,10 @@ class RayTask(Task):
         if not ended:
             return None
         try:
-            return Result.from_json(ray.get(self.reference))
+            text = ray.get(self.reference)
         except Exception as error:  # a worker that was killed or cancelled, a machine that is gone
             return Lost(f"{self.place} ended without a result: {type(error).__name__}, {reason(error)}")
+        return Result.from_json(text)
 
     def stop(self) -> None:
         import ray

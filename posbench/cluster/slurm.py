@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from posbench.cluster import Engine, Lost, Task
+from posbench.cluster import NETWORK_SECONDS, Engine, Lost, Task
 from posbench.errors import UserError, reason
 from posbench.launch import SAID
 
@@ -104,8 +104,8 @@ class Slurm(Engine):
             self.missing[one] = 0 if one in queue else self.missing[one] + 1
 
     def gone(self, number: str) -> bool:
-        """Whether a job is no longer in the queue: twice in a row, since a result may take a while to be seen here."""
-        return self.missing[number] > 1
+        """Whether a job is no longer in the queue, and so long that a result would be seen here."""
+        return (self.missing[number] - 1) * LOOK_SECONDS >= NETWORK_SECONDS
 
 
 class SlurmTask(Task):

@@ -29,7 +29,7 @@ class FakeRun:
     path: Path = field(default_factory=lambda: Path.cwd() / "runs" / "rope-L512-nano-s1-12345678")
 
     def status(self) -> dict[str, Any]:
-        return {"state": "new", "step": 0, "tokens": 1_499_136, "epochs": 0.625, "valid": 3.75}
+        return {"state": "done", "step": 0, "tokens": 1_499_136, "epochs": 0.625, "valid": 3.75}
 
 
 @pytest.fixture
@@ -49,6 +49,22 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, str]]:
     monkeypatch.setattr(job, "train", fake)
     monkeypatch.setattr(Run, "status", FakeRun.status)
     return jobs
+
+
+def test_a_run_of_a_sweep_that_is_not_seen_here_yet_is_said_to_be_trained(
+    posbench: Posbench, trained: list[tuple[Config, str]], monkeypatch: pytest.MonkeyPatch
+):
+    """As after another machine has trained it, before its files come over the network: not yet, or not all of them."""
+    monkeypatch.setattr(Run, "status", lambda run: {"state": "new", "step": 0})
+    done = posbench("train -m encoding=rope")
+    assert done.status == 0
+    assert "is trained, and its folder is not seen here yet: " in done.err
+
+    def half(run: Run) -> dict[str, Any]:
+        raise UserError("it is marked done, but its weights are missing.")
+
+    monkeypatch.setattr(Run, "status", half)
+    assert posbench("train -m encoding=rope seed=2").status == 0
 
 
 def test_a_run_says_what_it_was_where_it_is_and_what_to_type_next(

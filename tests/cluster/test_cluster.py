@@ -40,12 +40,12 @@ class Piece(Task):
 
 
 class Instant(Engine):
-    """What each job comes to, by its name; done where nothing is said."""
+    """What each job comes to, by its name, an error among it raised; done where nothing is said."""
 
     name, at_a_time, threads = "instant", "hydra.launcher.most", None
 
-    def __init__(self, takes: dict[str, int] | None = None, **ends: list[Result | Lost]) -> None:
-        self.takes, self.ends = takes or {}, ends
+    def __init__(self, takes: dict[str, int] | None = None, **ends: Sequence[Result | Lost | UserError]) -> None:
+        self.takes, self.ends = takes or {}, {name: list(found) for name, found in ends.items()}
         self.submitted, self.told = list[list[str]](), list[str]()
         self.refuses = set[int]()
         """Which submissions it does not take."""
@@ -58,7 +58,10 @@ class Instant(Engine):
 
     def outcome(self, name: str) -> Result | Lost:
         ends = self.ends.get(name, [])
-        return ends.pop(0) if ends else Result("done")
+        end = ends.pop(0) if ends else Result("done")
+        if isinstance(end, UserError):
+            raise end
+        return end
 
 
 @pytest.fixture
@@ -140,6 +143,14 @@ def test_what_another_process_holds_is_submitted_once_it_is_free(runs: Path, mon
     assert engine.submitted[0] == ["b", "c"]
     assert sorted(engine.submitted[1:]) in ([["a"], ["b"]], [["a", "b"]], [["b", "a"]])
     assert "[2/3] b is left for later: b is being worked on" in said
+
+
+def test_a_row_that_is_not_seen_here_yet_is_looked_for_again_for_a_minute(runs: Path):
+    """As over NFS; the looks are a second apart. One that never comes is a failure of its job and of no other."""
+    unseen, said = UserError("row.json cannot be read: No such file or directory."), list[str]()
+    engine = Instant(a=[unseen] * 60, b=[unseen] * 61)
+    assert run(engine, "abc", said) == ["done", "failed", "done"]
+    assert "error: b: row.json cannot be read: No such file or directory." in "\n".join(said)
 
 
 def test_a_process_that_died_here_holds_up_no_job_there(runs: Path):

@@ -186,7 +186,8 @@ def task(engine: Slurm, outcome: Outcome) -> SlurmTask:
 
 
 def test_a_job_that_has_left_the_queue_without_a_result_is_lost(engine: Slurm, monkeypatch, tmp_path: Path):
-    """Seen twice: a result may be on its way over a network. A controller that does not answer says nothing."""
+    """For a minute, at a look every ten seconds: a result may be on its way over a network. A controller that does not
+    answer says nothing."""
     queue = Queue(monkeypatch)
     (tmp_path / "log.err").write_text("one\ntwo\n")
     one = task(engine, Outcome(tmp_path))
@@ -197,8 +198,9 @@ def test_a_job_that_has_left_the_queue_without_a_result_is_lost(engine: Slurm, m
     engine.look()
     assert one.end() is None
     queue.jobs, queue.status = "14_1\n", 0
-    engine.look()
-    assert one.end() is None
+    for _ in range(6):
+        engine.look()
+        assert one.end() is None
     engine.look()
     end = one.end()
     assert isinstance(end, Lost)
