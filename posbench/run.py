@@ -50,6 +50,8 @@ RECORD_KEYS: dict[str, set[str] | None] = {
 }
 """What a record holds, and what an entry of several parts holds in turn."""
 
+HAVE = ("run.json", "status.json")
+"""A folder that has one of them is a run: until step 0 it can have the second alone, which says why it failed."""
 
 STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds", "peak_memory")
 
@@ -72,8 +74,9 @@ def directory(config: Config) -> Path:
 
 
 def all_runs() -> list[Run]:
-    """Every run under the root by name, finished or not. A damaged one is among them, and says so when it is read."""
-    return [Run(file.parent) for file in sorted(root().glob("*/run.json"))]
+    """Every run under the root by name, finished or not. A damaged one is among them, and says so when it is read; and
+    one that failed before step 0, which has no record."""
+    return [Run(folder) for folder in sorted({file.parent for name in HAVE for file in root().glob(f"*/{name}")})]
 
 
 def find(word: str) -> Run:
@@ -81,7 +84,7 @@ def find(word: str) -> Run:
 
     Raises UserError when it means no run or several.
     """
-    if word and (Path(word) / "run.json").is_file():
+    if word and any((Path(word) / file).is_file() for file in HAVE):
         return Run(Path(word))
     runs = all_runs()
     hits = [run for run in runs if run.name == word]

@@ -198,6 +198,7 @@ def test_a_failure_before_step_0_is_a_status_without_a_record():
     run.fail("there is no such text")
     assert (run.status()["state"], run.status()["reason"]) == ("failed", "there is no such text")
     assert not run.started
+    assert runs.all_runs() == [run] == [runs.find(run.name)] == [runs.find(str(run.path))]
     run.write_status("done", step=4)
     with pytest.raises(UserError, match="holds no run"):
         run.status()

@@ -21,7 +21,8 @@ OF_JOBS = ("workers=2", "workers=4", "workers=8", "on_error=continue", "on_error
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of runs; only their folders are looked at."""
     root = Path(os.environ.get("POSBENCH_RUNS") or "runs")
-    return sorted(file.parent.name for file in root.glob(f"{incomplete}*/run.json"))
+    have = ("run.json", "status.json")  # as in posbench/run.py, which takes longer to import than <tab> may take
+    return sorted({file.parent.name for name in have for file in root.glob(f"{incomplete}*/{name}")})
 
 
 def choice(group: str) -> Callable[[typer.Context, str], list[str]]:

@@ -26,9 +26,8 @@ def generate(
     from posbench.generate import generate
 
     one, where = runs.find(run), system.device(device)
-    tokenizer = one.tokenizer()
+    decoder, tokenizer = one.model().to(where), one.tokenizer()
     ids = [tokenizer.end, *tokenizer.encode(text)[0].tolist()]
-    decoder = one.model().to(where)
     tokens_to_come = generate(decoder, ids, tokens, end=tokenizer.end, temperature=temperature, seed=seed, device=where)
     written = ids[1:]
     shown = tokenizer.decode(written)

@@ -122,6 +122,8 @@ def show_run(run: RunArgument, format: FormatOption = Format.table) -> None:
     from posbench.run import find
 
     one = find(run)
+    if not one.started and (status := one.status())["state"] == "failed":
+        raise UserError(f"{one.name} failed before its first step: {status['reason']}.", f"Its log: {one.path}/log.txt")
     tables = [_settings(one), _curve(one)]
     rows = records.read([one.path])
     show([*tables, *(length_tables(rows) if rows else [])], format)

@@ -63,6 +63,26 @@ def test_without_a_study_every_run_is_shown(posbench: Posbench, tmp_path: Path):
     assert (row["run"], row["state"]) == (path.name, "waiting")
 
 
+def test_a_run_that_failed_before_step_0_is_shown_with_why_and_can_be_removed(posbench: Posbench, tmp_path: Path):
+    """Of it there is no record: its text was not to be had, say."""
+    run = Run(tmp_path / "runs" / "rope-L512-nano-s1-12345678")
+    run.path.mkdir(parents=True)
+    run.fail("there is no such text")
+    (row,) = rows(posbench("status --format json").out)
+    assert (row["run"], row["state"], row["reason"]) == (run.name, "failed", "there is no such text")
+    (row,) = rows(posbench("runs --format json").out)
+    assert (row["run"], row["state"]) == (run.name, "failed")
+    shown = posbench("show rope")
+    assert (shown.status, shown.err.splitlines()) == (
+        2,
+        [f"error: {run.name} failed before its first step: there is no such text.", f"Its log: {run.path}/log.txt"],
+    )
+    assert "is not finished: failed at step 0" in posbench("generate rope the").err
+    assert posbench("eval --no-references").err.startswith("error: There is no finished run in ")
+    assert posbench("rm rope --yes --force").status == 0
+    assert not run.path.exists()
+
+
 def test_it_is_watched_until_all_is_done(posbench: Posbench, mine: Path, monkeypatch: pytest.MonkeyPatch):
     """Both runs fail, one while it is watched, at the first pause: one table more, and the end."""
     first, second = (job.run for job in study.plan(study.load(str(mine))).jobs)
