@@ -29,6 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from posbench import lock
 from posbench.cluster import NETWORK_SECONDS, Engine, Lost, Task
 from posbench.errors import UserError, reason
 from posbench.launch import SAID
@@ -178,11 +179,26 @@ class Attempt:
         return DelayedSubmission(self, *words)
 
 
+def _outwait(text: str) -> None:
+    """After a requeue, until the lock is free that this very job held on a node that was lost: from here it cannot be
+    seen that its process is gone, only that it is silent."""
+    if not os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("SLURM_PROCID", "0") != "0":
+        return
+    from posbench.job import Job
+    from posbench.stop import leave_on_sigterm
+
+    leave_on_sigterm()
+    run, until = Job.from_json(text).run, time.monotonic() + lock.SILENT + lock.BEAT
+    while lock.owner(run.path) is not None and time.monotonic() < until:
+        time.sleep(LOOK_SECONDS)
+
+
 def _carried_out(text: str) -> str:
     """`carry_out`; where Slurm has started several tasks for the job (`nodes`, `tasks_per_node`), they train its run
     together, as under torchrun, and the result is that of the first."""
     from posbench.job import carry_out
 
+    _outwait(text)
     if int(os.environ.get("SLURM_NTASKS") or 1) == 1:
         return carry_out(text)
     from submitit.helpers import TorchDistributedEnvironment

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from posbench import job
+from posbench import job, lock
 from posbench.cluster import Lost, chosen, slurm
 from posbench.cluster.slurm import Attempt, Slurm, SlurmTask
+from posbench.compose import compose
 from posbench.errors import UserError
 from posbench.job import Result
 
@@ -143,6 +144,29 @@ def test_without_slurm_and_without_time_for_a_checkpoint_it_says_so(engine: Slur
     with pytest.raises(UserError, match="timeout_min=2 ends before the 120 s that are left") as refused:
         engine.submit([])
     assert "timeout_min=3 or more" in str(refused.value.hint)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize(("alive", "looks"), [(3, 3), (10**6, 33)])
+def test_a_requeued_job_waits_for_the_lock_it_held_on_a_node_that_was_lost(
+    monkeypatch: pytest.MonkeyPatch, alive: int, looks: int
+):
+    """Until it is silent for 5 minutes; one that goes on beating is another's, and whose it is the job itself says."""
+    now, owners = [1000.0], iter([lock._UNKNOWN] * alive)
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(slurm.time, "sleep", sleep)
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lock, "owner", lambda folder: next(owners, None))
+    monkeypatch.setattr(job, "carry_out", lambda text: "carried out")
+    text = job.Job(compose(), "", "").to_json()
+    assert Attempt(None)(text) == "carried out"
+    assert now[0] == 1000
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert Attempt(None)(text) == "carried out"
+    assert now[0] == 1000 + looks * slurm.LOOK_SECONDS
 
 
 # How a job has ended ------------------------------------------------------------------------------------------------
