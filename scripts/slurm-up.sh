@@ -16,7 +16,9 @@ if [ "$(id -u)" != 0 ]; then
   exit 2
 fi
 packages=(slurmctld slurmd slurm-client slurmdbd munge mariadb-server)
-if ! command -v slurmctld slurmd sbatch slurmdbd munged mariadbd >/dev/null; then
+# there PROGRAM...: whether all of them are; of several, `command -v` is content with one.
+there() { for program in "$@"; do command -v "$program" >/dev/null || return 1; done; }
+if ! there slurmctld slurmd sbatch slurmdbd munged mariadbd; then
   apt-get -qq update
   # Their services are not started: that is what the rest of this script is for.
   RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" >/dev/null
@@ -64,6 +66,7 @@ chown mysql: "$dir/db"
 setsid mariadbd --no-defaults --user=mysql --datadir="$dir/db" --socket="$dir/db/socket" --pid-file="$dir/db/pid" \
   --bind-address=127.0.0.1 --port=16820 --innodb-buffer-pool-size=64M --innodb-lock-wait-timeout=900 \
   </dev/null >"$dir/log/db.log" 2>&1 &
+echo $! >"$dir/db.pid" # its own file comes late, when it is ready
 until_ok sql 'select 1'
 sql "create database if not exists slurm_acct"
 for from in 127.0.0.1 localhost; do
