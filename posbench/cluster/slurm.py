@@ -33,6 +33,7 @@ from posbench import lock
 from posbench.cluster import NETWORK_SECONDS, Engine, Lost, Task
 from posbench.errors import UserError, reason
 from posbench.launch import SAID
+from posbench.run import root
 
 if TYPE_CHECKING:
     from posbench.job import Job, Result
@@ -77,7 +78,7 @@ class Slurm(Engine):
 
     def _of_executor(self) -> dict[str, Any]:
         # Absolute, since it names the logs; %j stays for submitit to fill in.
-        folder = Path(self.settings["submitit_folder"]).absolute()
+        folder = Path(self.settings["submitit_folder"] or root() / ".slurm" / "%j").absolute()
         return {"folder": folder, "slurm_max_num_timeout": self.settings["max_num_timeout"]}
 
     def _of_jobs(self) -> dict[str, Any]:

@@ -135,6 +135,15 @@ def test_what_is_asked_of_slurm(engine: Slurm, tmp_path: Path):
     assert engine.threads == 4
 
 
+def test_what_it_hands_over_lies_in_the_folder_of_runs(engine: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Which an empty POSBENCH_RUNS does not name; or where one says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POSBENCH_RUNS", "")
+    assert engine._of_executor()["folder"] == tmp_path / "runs" / ".slurm" / "%j"
+    engine.settings["submitit_folder"] = "mine/%j"
+    assert engine._of_executor()["folder"] == tmp_path / "mine" / "%j"
+
+
 def test_without_slurm_and_without_time_for_a_checkpoint_it_says_so(engine: Slurm, monkeypatch):
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     with pytest.raises(UserError, match="This machine has no sbatch"):
