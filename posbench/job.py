@@ -238,7 +238,9 @@ def _outlive_nobody() -> None:
 def main() -> None:
     """Carry out the job on stdin."""
     text = sys.stdin.readline()
-    sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Stderr(2, "w", closefd=False)), "utf-8", line_buffering=True)
+    # As Python's own: a path may hold bytes that are no text.
+    stream = io.BufferedWriter(_Stderr(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(stream, "utf-8", errors="backslashreplace", line_buffering=True)
     threading.Thread(target=_outlive_nobody, daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)  # whatever prints within must not stand before the result

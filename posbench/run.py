@@ -326,7 +326,7 @@ class Run:
     def log(self, text: str) -> None:
         """Add a line to log.txt."""
         files.check(self.path / "log.txt")
-        with (self.path / "log.txt").open("a", encoding="utf-8") as file:
+        with (self.path / "log.txt").open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{_now()} {text}\n")
 
     def remove(self) -> None:

@@ -235,6 +235,13 @@ def test_a_run_that_another_process_took_over_is_no_longer_written():
     assert not (run.path / "log.txt").exists()
 
 
+def test_a_log_takes_what_is_no_text():
+    """A file may be named in bytes that are no UTF-8."""
+    run = begun(config())
+    run.log("no file a\udcff.txt")
+    assert (run.path / "log.txt").read_text().endswith(" no file a\\udcff.txt\n")
+
+
 def test_a_failure_keeps_the_progress_and_adds_the_reason():
     run = begun(config())
     run.write_status("running", step=3, loss=5.0)

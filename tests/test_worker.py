@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import toys
 
-from posbench import evaluate, launch, train
+from posbench import evaluate, launch, system, train
 from posbench.compose import settled
 from posbench.config import Config, Eval
 from posbench.identity import label
@@ -72,6 +72,25 @@ def test_a_result_whose_row_cannot_be_read_is_a_failure_of_that_job_alone(
     assert result is not None
     assert (result.state, result.message) == ("failed", "gone.json cannot be read: No such file or directory.")
     assert result.message in (one.run.path / "log.txt").read_text()
+
+
+def test_a_path_that_is_no_text_can_be_said():
+    """Of a file whose name holds bytes that are no UTF-8: as Python itself shows it."""
+    script = "from posbench import job; job.carry_out = lambda text: job._say('no \\udcff') or 'result'; job.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=system.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"{}\n")
+        process.stdin.flush()
+        assert process.stdout.read() == b"result\n"
+        assert process.stderr.read() == b"no \\udcff\n"
 
 
 @pytest.mark.faults
