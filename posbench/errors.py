@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import errno
 import re
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,18 @@ def reason(error: BaseException) -> str:
     """
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     return str(text).splitlines()[0].rstrip(".")
+
+
+def how_it_ended(status: int) -> str:
+    """What became of a process, from its exit status as Python's `subprocess` gives it: negative for a signal.
+
+    >>> how_it_ended(3), how_it_ended(-15), how_it_ended(-9)
+    ('has ended with status 3', 'was ended by SIGTERM', 'was ended by SIGKILL, most likely for want of memory')
+    """
+    if status >= 0:
+        return f"has ended with status {status}"
+    guess = ", most likely for want of memory" if status == -signal.SIGKILL else ""
+    return f"was ended by {signal.Signals(-status).name}{guess}"
 
 
 def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posbench.errors import ProcessError, UserError, reason, refused
+from posbench.errors import ProcessError, UserError, how_it_ended, reason, refused
 
 if TYPE_CHECKING:
     import torch
@@ -298,17 +298,10 @@ def start(run: Run, config: Config, command: str) -> None:
             stopped = error.sigval
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            ended = f"Process {rank} of {config.nproc} {_how(failure.exitcode)}."
+            ended = f"Process {rank} of {config.nproc} {how_it_ended(failure.exitcode)}."
         result = folder / "result.json"
         told = json.loads(result.read_bytes()) if result.is_file() else {"state": "lost"}
     _settle(run, told, ended, stopped)
-
-
-def _how(status: int) -> str:
-    if status >= 0:
-        return f"has ended with status {status}"
-    guess = ", most likely for want of memory" if status == -signal.SIGKILL else ""
-    return f"was ended by {signal.Signals(-status).name}{guess}"
 
 
 def _settle(run: Run, told: dict[str, Any], ended: str, stopped: int) -> None:

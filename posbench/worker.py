@@ -16,7 +16,7 @@ from typing import IO
 
 from posbench import job as jobs
 from posbench import system
-from posbench.errors import UserError
+from posbench.errors import UserError, how_it_ended
 from posbench.job import Job, Result, Say
 from posbench.launch import SAID
 
@@ -96,7 +96,7 @@ class Worker:
         try:
             return Result.from_json(self.result.decode())
         except ValueError:  # it has written none
-            message = self._how_it_ended()
+            message = f"its process left no result: it {how_it_ended(self.process.returncode)}"
         except UserError as error:  # a row of it that was damaged since
             message = error.message
         return None if stopping else jobs.crashed(self.job, message, list(self.said))
@@ -104,13 +104,6 @@ class Worker:
     def stop(self) -> None:
         """Have it write a checkpoint and end."""
         self.process.terminate()
-
-    def _how_it_ended(self) -> str:
-        status = self.process.returncode
-        if status >= 0:
-            return f"its process ended with status {status} and no result"
-        guess = ", most likely for want of memory" if status == -signal.SIGKILL else ""
-        return f"its process was ended by {signal.Signals(-status).name}{guess}"
 
     def kill(self) -> None:
         """End it and whatever it has started, at once."""
