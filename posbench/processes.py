@@ -170,7 +170,19 @@ class Member:
                     raise ProcessError(self.store.get(f"failed/{number}").decode()) from error
             raise LostError(f"One of the {self.count} processes has ended without a word.") from error
         finally:
-            distributed.destroy_process_group()
+            if self.broken and device == "cuda":
+                _abort()
+            if distributed.is_initialized():
+                distributed.destroy_process_group()
+
+
+def _abort() -> None:
+    """Let go of what is queued on the GPUs: a sum in which a process that has failed takes no part never ends, and the
+    usual end waits for it."""
+    from torch.distributed import distributed_c10d
+
+    with suppress(Exception):  # it is not of torch's public names
+        distributed_c10d._abort_process_group()
 
 
 class LostError(ProcessError):
@@ -245,7 +257,11 @@ def follow(member: Member) -> int:
             continue
         except ProcessError:  # another one has failed, and has said why if it could
             return 0
-        except Exception:
+        except Exception as error:
+            mistake = refused(error) or error
+            if isinstance(mistake, UserError):
+                print(f"error: {mistake}", file=sys.stderr)
+                return mistake.status
             traceback.print_exc()
             return 1
     return 0

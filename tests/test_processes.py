@@ -14,9 +14,10 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,9 +27,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from posbench import launch, processes, train
+from posbench.compose import settled
 from posbench.config import Config, Optim
+from posbench.decisions import Decisions
 from posbench.errors import UserError
+from posbench.identity import to_dict
 from posbench.job import Job
+from posbench.journal import NotFiniteError
 from posbench.launch import Settings
 from posbench.run import Run, all_runs, directory
 
@@ -235,6 +240,78 @@ def test_a_process_that_fails_ends_all_and_its_words_are_in_the_log(session: Ses
     with safe_open(run.checkpoint, framework="pt") as file:
         assert json.loads(file.metadata()["posbench"])["state"]["step"] == FAILED - 1
     assert session.alone("failing").done
+
+
+# Each of them alone -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "ends"),
+    [
+        ("cuda", None, ["destroyed"]),
+        ("cuda", NotFiniteError("no number", 7), ["destroyed"]),
+        ("cuda", OSError(28, "No space left on device"), ["aborted"]),
+        ("cpu", OSError(28, "No space left on device"), ["destroyed"]),
+    ],
+)
+def test_a_process_that_fails_waits_for_no_sum_on_a_gpu_and_says_why_before(
+    monkeypatch: pytest.MonkeyPatch, device: str, error: Exception | None, ends: list[str]
+):
+    """(Without a GPU: what is called, and when.)"""
+    found, there = list[str](), list[bool]()
+
+    def begin(*words: Any, **how: Any) -> None:
+        there.append(True)
+
+    def end(what: str) -> None:
+        found.append(what)
+        there.pop()
+        if error and not isinstance(error, NotFiniteError):
+            assert member.store.get("failed/0") == b"Process 1 of 2: No space left on device."
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", begin)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: bool(there))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: end("destroyed"))
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_abort_process_group", lambda: end("aborted"))
+    member = object.__new__(processes.Member)
+    vars(member).update(
+        store=torch.distributed.HashStore(), rank=1, count=2, local=1, trainings=0, heard=[], broken=False
+    )
+    with suppress(*([type(error)] if error else [])), member.joined(device):
+        if error:
+            raise error
+    assert found == ends
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (UserError("The text has changed.", "Train it again."), 2, "error: The text has changed.\nTrain it again.\n"),
+        (PermissionError(13, "Permission denied", "text.txt"), 2, "error: Permission denied: text.txt\n"),
+        (RuntimeError("ours"), 1, "RuntimeError: ours\n"),
+    ],
+)
+def test_a_users_mistake_in_a_process_that_follows_is_no_traceback(
+    data: dict,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    status: int,
+    said: str,
+):
+    def fail(*words: Any) -> None:
+        raise error
+
+    decisions = dict.fromkeys((one.name for one in fields(Decisions)), 0) | {"device": "cpu"}
+    what = {"run": "runs/rope", "config": to_dict(settled(several(data))), "decisions": decisions}
+    member = SimpleNamespace(announced=lambda: what, joined=lambda device: nullcontext())
+    monkeypatch.setattr(processes, "_note_signals", lambda member: None)
+    monkeypatch.setattr(train, "take_part", fail)
+    assert processes.follow(member) == status
+    err = capsys.readouterr().err
+    assert err.endswith(said)
+    assert ("Traceback" in err) == (status == 1)
 
 
 # nproc= -------------------------------------------------------------------------------------------------------------
