@@ -60,10 +60,10 @@ class Settings:
         return int(self.on_error.removeprefix("retry=")) if self.on_error.startswith("retry=") else 0
 
 
-def settings(words: Iterable[str]) -> tuple[Settings, list[str]]:
+def asked(words: Iterable[str]) -> tuple[Settings, list[str]]:
     """What `workers=N` and `on_error=...` on a command line ask for, and its other words.
 
-    >>> settings(["workers=2", "seed=1,2"])
+    >>> asked(["workers=2", "seed=1,2"])
     (Settings(workers=2, on_error='continue', engine=None), ['seed=1,2'])
     """
     found, rest = Settings(), []

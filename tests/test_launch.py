@@ -83,22 +83,22 @@ def run(attempts: Any, names: str, said: list[str] | None = None, **how: Any) ->
 
 
 def test_what_is_of_all_jobs_is_taken_off_the_words_of_each():
-    how, rest = launch.settings(["seed=1,2", "workers=8", "on_error=retry=2", "train.length=128"])
+    how, rest = launch.asked(["seed=1,2", "workers=8", "on_error=retry=2", "train.length=128"])
     assert (how, how.retries) == (Settings(8, "retry=2"), 2)
     assert rest == ["seed=1,2", "train.length=128"]
-    assert launch.settings([]) == (Settings(), [])
+    assert launch.asked([]) == (Settings(), [])
 
 
 @pytest.mark.parametrize("word", ["workers=0", "workers=two", "workers=-1", "workers=", "workers=1025", "workers=1.5"])
 def test_workers_are_a_number(word: str):
     with pytest.raises(UserError, match=f"{word} is no number of jobs"):
-        launch.settings([word])
+        launch.asked([word])
 
 
 @pytest.mark.parametrize("value", ["stpo", "retry", "retry=", "retry=0", "retry=-1", "", "continue,stop"])
 def test_a_policy_that_there_is_not_is_named_with_those_there_are(value: str):
     with pytest.raises(UserError, match="on_error: continue, retry=N, stop"):
-        launch.settings([f"on_error={value}"])
+        launch.asked([f"on_error={value}"])
 
 
 # What becomes of jobs ---------------------------------------------------------------------------------------------

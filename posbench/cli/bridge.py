@@ -53,10 +53,10 @@ def launch(
     import tempfile  # here, since `posbench --help` can do without it
 
     from posbench.cluster import needs
-    from posbench.launch import settings as jobs
+    from posbench.launch import asked
 
     words = settings(words)
-    how, rest = jobs(words)
+    how, rest = asked(words)
     needs(rest)
     for word in words:
         if sweep is None and word not in rest:
@@ -183,9 +183,9 @@ class _Task:
 
         `compose` has Hydra compose one of them, by its number here: for a sweeper that makes jobs of its own.
         """
-        from posbench.cluster import settings
+        from posbench import cluster
 
-        self.how = settings(self.how, engine)
+        self.how = cluster.on(self.how, engine)
         found = []
         for number, words in enumerate(jobs):
             if (config := self.checked.get(_settings(words))) is not None:

@@ -96,7 +96,7 @@ def page_command(
 def _plan(name: str, budget: str, overrides: list[str] | None, config_dir: str | None) -> Plan:
     from posbench import launch, study
 
-    _, rest = launch.settings(settings(overrides))
+    _, rest = launch.asked(settings(overrides))
     return study.plan(study.load(name), budget, rest, config_dir)
 
 

@@ -62,11 +62,10 @@ def _of_all() -> Callable[[], Table]:
 
 
 def _of_study(name: str, budget: str, words: list[str] | None) -> Callable[[], Table]:
-    from posbench import status, study
-    from posbench.launch import settings as jobs
+    from posbench import launch, status, study
     from posbench.run import Run
 
-    _, rest = jobs(settings(words))  # the words of `study run`, as they stand
+    _, rest = launch.asked(settings(words))  # the words of `study run`, as they stand
     plan = study.plan(study.load(name), budget, rest)
     title = f"{plan.study.title} ({budget})"
     # A new look at each, which remembers nothing of the last one.

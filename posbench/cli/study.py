@@ -82,7 +82,7 @@ def plan(
     if not 0 < effect < 1:
         raise UserError(f"--effect {effect:g} is no share of the perplexity.", "As in --effect 0.01, for 1 %.")
     with extra_dir(config_dir):
-        _, rest = launch.settings(settings(overrides))
+        _, rest = launch.asked(settings(overrides))
         planned = study.plan(study.load(name), budget, rest, config_dir)
     if not planned.study.claims:
         raise UserError(f"The study {planned.study.name} makes no claims.", "posbench/report/claims says how.")
@@ -109,9 +109,9 @@ def _run(name: str, budget: str, words: list[str] | None, folder: str | None, fo
     from posbench import cluster, launch, study
     from posbench.progress import duration
 
-    how, rest = launch.settings(settings(words))
+    how, rest = launch.asked(settings(words))
     engine, rest = cluster.chosen(rest)
-    how = cluster.settings(how, engine)
+    how = cluster.on(how, engine)
     plan = study.plan(study.load(name), budget, rest, folder)
     outcome = study.run(plan, say, say_row, how)
     if outcome.rows:

@@ -109,7 +109,7 @@ def needs(words: Sequence[str]) -> None:
             require(word, NEEDS[name], name)
 
 
-def settings(how: Settings, engine: Engine | None) -> Settings:
+def on(how: Settings, engine: Engine | None) -> Settings:
     """`how`, on an engine. Raises `UserError` for what has no meaning there."""
     if engine is not None and how.workers:
         hint = f"Leave it out, or write {engine.at_a_time}={how.workers}."

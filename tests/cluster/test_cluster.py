@@ -254,6 +254,6 @@ def test_an_engine_that_is_not_installed_is_named_with_what_installs_it(
 def test_workers_mean_nothing_on_an_engine():
     engine = Instant()
     with pytest.raises(UserError, match="workers=2 has no effect with hydra/launcher=instant") as refused:
-        cluster.settings(Settings(workers=2), engine)
+        cluster.on(Settings(workers=2), engine)
     assert refused.value.hint == "Leave it out, or write hydra.launcher.most=2."
-    assert cluster.settings(Settings(), engine).engine is engine
+    assert cluster.on(Settings(), engine).engine is engine
