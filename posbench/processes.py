@@ -1,6 +1,6 @@
-"""One training in several processes: how they are started, and how those that follow learn what to do.
+"""One training in several processes: how many there are, and how those that follow learn what to do.
 
-    nproc=N     torch's elastic launcher starts N processes of this machine (`start`); this one waits for them
+    nproc=N     N processes of this machine are started for it (posbench/elastic.py)
     torchrun    has started them already, on one machine or several: its environment variables are obeyed
 
 The process of rank 0 leads: it takes the lock, writes and speaks, as a training alone does. When it comes to the steps
@@ -15,12 +15,9 @@ from the last checkpoint, with as many processes or as few as it then has.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import sys
-import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -31,7 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posbench.errors import ProcessError, UserError, how_it_ended, reason, refused
+from posbench.errors import ProcessError, UserError, reason, refused
 
 if TYPE_CHECKING:
     import torch
@@ -43,12 +40,6 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells each process."""
-
-ROLE = "posbench"
-"""Of the processes that `start` starts."""
-
-SHUTDOWN_SECONDS = 300
-"""Between a signal and the end of processes that do not end: the step they are in, and a checkpoint."""
 
 PATIENCE = timedelta(minutes=30)
 """How long one process waits for the others within a training, the leader's writing of a checkpoint included."""
@@ -74,11 +65,6 @@ def counted(config: Config) -> Config:
 def here(config: Config) -> int:
     """How many of a training's processes are on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE") or config.nproc) if started() > 1 else config.nproc
-
-
-def said() -> bool:
-    """Whether the process that has started this one says what comes before a training."""
-    return os.environ.get("ROLE_NAME") == ROLE
 
 
 def refuse(config: Config, device: torch.device) -> None:
@@ -197,7 +183,8 @@ def _lost(error: Exception) -> bool:
 
 
 @cache
-def _member() -> Member:
+def this_member() -> Member:
+    """This process, which joins the others at the first call."""
     return Member()
 
 
@@ -211,7 +198,7 @@ def together(run: Run, config: Config, decisions: Decisions) -> Iterator[Group]:
     if started() == 1:
         yield ALONE
         return
-    member = _member()
+    member = this_member()
     member.announce({"run": str(run.path), "config": to_dict(settled(config)), "decisions": asdict(decisions)})
     try:
         with member.joined(decisions.device) as group:
@@ -227,7 +214,7 @@ def command(lead: Callable[[], int]) -> int:
     """Carry out a command line with `lead`, or follow the process that does; the exit status."""
     if started() == 1:
         return lead()
-    member = _member()
+    member = this_member()
     if member.rank:
         return follow(member)
     try:
@@ -247,7 +234,7 @@ def follow(member: Member) -> int:
     from posbench.run import Followed
     from posbench.train import take_part
 
-    _note_signals(member)
+    note_signals(member)
     while (what := member.announced()) is not None:
         decisions = Decisions(**what["decisions"])
         try:
@@ -267,146 +254,7 @@ def follow(member: Member) -> int:
     return 0
 
 
-def _note_signals(member: Member) -> None:
+def note_signals(member: Member) -> None:
     """Between the steps of a training a signal ends nothing: all stop together, at the next step."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda heard, frame: member.heard.append(heard))
-
-
-# Starting them ------------------------------------------------------------------------------------------------------
-
-
-def start(run: Run, config: Config, command: str) -> None:
-    """Train the run of `config` in `nproc` processes of this machine, and wait for their end.
-
-    Raises what a training in this process would have raised, and ProcessError when one of them has ended.
-    """
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher import LaunchConfig, elastic_launch
-
-    from posbench import files
-    from posbench.compose import settled
-    from posbench.identity import to_dict
-
-    with tempfile.TemporaryDirectory(prefix="posbench-") as name, _undisturbed():
-        folder = Path(name)
-        files.write_json(folder / "job.json", {"config": to_dict(settled(config)), "command": command})
-        settings = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=config.nproc,
-            role=ROLE,
-            run_id=run.name,
-            rdzv_backend="c10d",
-            rdzv_endpoint="127.0.0.1:0",
-            local_addr="127.0.0.1",
-            max_restarts=0,  # the same command goes on
-            # The leader's words are ours. What the others' libraries say is no reader's business.
-            logs_specs=DefaultLogsSpecs(name, redirects=dict.fromkeys(range(1, config.nproc), Std.ALL)),
-            signals_to_handle="SIGINT,SIGTERM",
-            shutdown_timeout=SHUTDOWN_SECONDS,
-        )
-        ended, stopped = "", 0
-        try:
-            elastic_launch(settings, sys.executable)("-m", "posbench.processes", name)
-        except SignalException as error:
-            stopped = error.sigval
-        except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
-            ended = f"Process {rank} of {config.nproc} {how_it_ended(failure.exitcode)}."
-        result = folder / "result.json"
-        told = json.loads(result.read_bytes()) if result.is_file() else {"state": "lost"}
-    _settle(run, told, ended, stopped)
-
-
-def _settle(run: Run, told: dict[str, Any], ended: str, stopped: int) -> None:
-    """Raise what came of it: what the leader told, how a process ended, by which signal all were stopped."""
-    from posbench.lock import HeldError
-
-    state = told["state"]
-    if stopped or state == "stopped":
-        number = stopped or told["signal"]
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-    if state == "lost":
-        message = ended or "The processes have ended without a word."
-        with suppress(OSError, UserError), run.lock():
-            run.log(message)
-            run.fail(message)
-        raise ProcessError(message, "The same command goes on from the last checkpoint.")
-    if state != "done":
-        kinds = {"held": HeldError, "refused": UserError, "failed": ProcessError}
-        raise kinds[state](told["message"], told["hint"])
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Within it, processes find this very posbench, and what the launcher changes in this one is put back."""
-    from posbench import system
-
-    log = logging.getLogger("torch.distributed.elastic")
-    before, propagate = os.environ.copy(), log.propagate
-    main = threading.current_thread() is threading.main_thread()
-    handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)} if main else {}
-    quiet = logging.NullHandler()
-    log.addHandler(quiet)
-    log.propagate = False  # it would say what happened in its own words, in forty lines
-    os.environ.update(system.environment())
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for key in os.environ.keys() - before.keys():
-            del os.environ[key]
-        os.environ.update(before)
-        log.removeHandler(quiet)
-        log.propagate = propagate
-
-
-def _lead(folder: Path, member: Member) -> int:
-    """Train what job.json asks for, and write into result.json what came of it."""
-    from posbench import files
-    from posbench.identity import from_dict
-    from posbench.lock import HeldError
-    from posbench.run import Run, directory
-    from posbench.train import train
-
-    _note_signals(member)
-    job = json.loads((folder / "job.json").read_bytes())
-    config = from_dict(job["config"])
-    told: dict[str, Any] = {"state": "done"}
-    try:
-        train(config, job["command"], lambda text: print(text, file=sys.stderr, flush=True))
-    except KeyboardInterrupt:
-        told = {"state": "stopped", "signal": signal.SIGINT}
-    except SystemExit as end:
-        told = {"state": "stopped", "signal": int(end.code or 0) - 128}
-    except LostError:
-        told = {"state": "lost"}
-    except Exception as error:
-        error = refused(error) or error
-        if isinstance(error, UserError):
-            kinds = ((HeldError, "held"), (ProcessError, "failed"), (UserError, "refused"))
-            state = next(name for kind, name in kinds if isinstance(error, kind))
-            told = {"state": state, "message": error.message, "hint": error.hint}
-        else:
-            run = Run(directory(config))
-            with suppress(OSError, UserError):
-                run.log("".join(traceback.format_exception(error)).rstrip())
-            told = {"state": "failed", "message": reason(error), "hint": f"Its log: {run.path / 'log.txt'}"}
-    files.write_json(folder / "result.json", told)
-    return 0
-
-
-def main() -> int:
-    """One of the processes that `start` has started."""
-    member = _member()
-    return command(lambda: _lead(Path(sys.argv[1]), member))
-
-
-if __name__ == "__main__":
-    # As a module by its name: `python -m` runs a copy, whose classes are others.
-    from posbench import processes
-
-    sys.exit(processes.main())

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 import posbench
-from posbench import checkpoint, initial, model, optim, processes, shards, system, trackers
+from posbench import checkpoint, elastic, initial, model, optim, processes, shards, system, trackers
 from posbench.batches import Batches, Part, parts
 from posbench.checkpoint import State
 from posbench.config import Config, check
@@ -72,7 +72,7 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
     check(config)
     device = system.device(config.device)
     processes.refuse(config, device)
-    told = (lambda text: None) if processes.said() else say
+    told = (lambda text: None) if elastic.said() else say
     prepared = tokens.prepare(config.data, initial.tokenizer(config), say=told)
     batches, valid = Batches(prepared.stream("train"), config), validation(prepared)
     run = Run(directory(config))
@@ -80,7 +80,7 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
         return run
     refuse_oversized(config, prepared.tokenizer.vocab_size)
     if config.nproc > processes.started():
-        processes.start(run, config, command)
+        elastic.start(run, config, command)
         return Run(run.path)
     decoder = _decoder(config, prepared).to(device)
     with run.lock():
