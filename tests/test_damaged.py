@@ -161,6 +161,7 @@ def cells(text: str) -> dict[tuple[str, int], float]:
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("pattern", FILES)
 def test_a_damaged_file_is_a_sentence_and_costs_no_other_run(made, runs: Path, pattern: str, how: str):
+    """A file of a run is empty, cut short, garbage, foreign or gone: a sentence names it, and no other run pays."""
     kind = FILES[pattern]
     run, settings = of(runs, kind), f"encoding={RUNS[kind]} {made[1]}"
     whole = cells(posbench("table --format json").out)
@@ -204,6 +205,7 @@ def test_a_damaged_file_is_a_sentence_and_costs_no_other_run(made, runs: Path, p
 
 
 def test_a_run_whose_record_is_damaged_is_listed_as_such(runs: Path):
+    """A record is damaged: its run is listed as such, and the others as what they are."""
     run = of(runs, "done")
     (run / "run.json").write_text("{}")
     done = posbench("runs --format json")
@@ -214,7 +216,7 @@ def test_a_run_whose_record_is_damaged_is_listed_as_such(runs: Path):
 
 @pytest.mark.parametrize("suffix", [".json", ".npz"])
 def test_a_folder_in_a_rows_place_is_named_and_the_other_rows_stand(runs: Path, suffix: str):
-    """Also where it is to be written: the other run is evaluated."""
+    """A folder lies in the place of a row, read or to be written: it is named, and all other rows stand."""
     file = min((of(runs, "done") / "rows").glob(f"*{suffix}"))
     file.unlink()
     file.mkdir()
@@ -248,7 +250,7 @@ class Disk:
 def test_a_disk_that_fills_up_at_any_write_of_a_training_costs_no_bit(
     made, runs: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """One sentence, status 2; with room again the same command goes on, to the same weights."""
+    """The disk is full at any write of a training: a sentence; with room again the same command has the same bits."""
     disk, command = Disk(monkeypatch), f"train encoding={RUNS['half']} {made[1]}"
     expected = toys.sha(made[0] / "undisturbed" / "model.safetensors")
     shutil.rmtree(of(runs, "half"))
@@ -269,10 +271,10 @@ def test_a_disk_that_fills_up_at_any_write_of_a_training_costs_no_bit(
 def test_a_disk_that_fills_up_in_an_evaluation_keeps_the_rows_that_are_there(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The first row of a run is two writes: full at the second of them, or at the second row."""
+    """The disk is full at the first or second row of an evaluation: what is there stays, the rest is made later."""
     rows, disk = of(runs, "done") / "rows", Disk(monkeypatch)
     before = tree(rows)
-    for full, kept in ((2, 2), (3, 3)):
+    for full, kept in ((2, 2), (3, 3)):  # the first row of a run is two writes
         disk.full, disk.count = full, 0
         done = posbench(f"eval {RUNS['done']} --lengths 24,48 {EVAL}")
         assert done.status == 2
@@ -285,7 +287,7 @@ def test_a_disk_that_fills_up_in_an_evaluation_keeps_the_rows_that_are_there(
 
 
 def test_of_two_trainings_of_one_config_the_second_says_so(made, runs: Path, monkeypatch: pytest.MonkeyPatch):
-    """And the first ends as if it had been alone."""
+    """Two trainings of one run at once: the second says so, and the first ends as if it had been alone."""
     command, seen = f"train encoding={RUNS['half']} {made[1]}", []
     real = train.gradient
 
@@ -306,7 +308,8 @@ def test_of_two_trainings_of_one_config_the_second_says_so(made, runs: Path, mon
 def test_runs_that_cannot_be_written_are_read_and_refused_in_a_sentence(
     made, runs: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A read-only file system, by what it answers: tests may run as root, who may write anywhere."""
+    """The folder of runs is read-only: what is there is read, and what would be written is refused in a sentence."""
+    # By what such a file system answers: tests may run as root, who may write anywhere.
 
     def read_only(path: Path, *_: object, **__: object) -> None:
         if runs in Path(path).parents:

@@ -164,6 +164,7 @@ def empty(file: Path) -> None:
 @pytest.mark.parametrize("damage", [truncate, flip, garble, empty, Path.unlink])
 @pytest.mark.parametrize("name", ["train.ids.npy", "train.bytes.npy", "train.documents.npy"])
 def test_a_damaged_file_is_named_and_never_read(tmp_path: Path, name: str, damage: Any) -> None:
+    """A token file is cut short, changed, garbage, empty or gone: it is named, never read, and made again."""
     prepared = prepare(two_documents(tmp_path), BYTES, root=tmp_path / "root")
     damage(prepared.path / name)
     with pytest.raises(UserError, match=rf"{name} is damaged[\s\S]*Delete {prepared.path} and repeat"):
@@ -181,8 +182,13 @@ def test_damaged_names_are_refused(tmp_path: Path, content: str) -> None:
         prepared.stream("train")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "other", "format": 1}', "\xff"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"kind": "other", "format": 1}', "\xff"],
+    ids=["empty", "cut short", "a list", "another thing's", "not UTF-8"],
+)
 def test_a_foreign_directory_is_refused(tmp_path: Path, content: str) -> None:
+    """The header of token files is another thing's, or garbage: refused by name."""
     data = two_documents(tmp_path)
     prepared = prepare(data, BYTES, root=tmp_path / "root")
     (prepared.path / "header.json").write_text(content, encoding="latin1")
@@ -191,7 +197,7 @@ def test_a_foreign_directory_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_tokens_of_another_text_in_this_place_are_refused(tmp_path: Path) -> None:
-    """Eight hex digits are a name, not a proof: the header holds both fingerprints in full."""
+    """Token files of another text lie in this one's place: refused, for the header holds both fingerprints in full."""
     root = tmp_path / "root"
     mine = files_of(tmp_path / "a", train="mine", test="x")
     first = prepare(mine, BYTES, root=root)

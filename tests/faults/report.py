@@ -1,11 +1,12 @@
-"""The faults that posbench survives, counted: a hundred kills and the other tests of this folder, as one table.
+"""The faults that posbench survives, counted: a hundred kills, the other tests of this folder, and those of damaged and
+read-only files, as one table.
 
     bash scripts/faults.sh                                  50 kills of a study, 50 of a resumed one; under 20 minutes
     bash scripts/faults.sh --kills 6 --seeds 1              a first look, of three runs instead of twelve
     bash scripts/faults.sh --table results/faults/table.md  kept
 
-Exit status 1 when anything was lost, done twice or unequal, when a test failed, or when the version that writes in
-place was not found to lose anything.
+Exit status 1 when anything was lost, done twice or unequal, when a test failed, when the version that writes in place
+was not found to lose anything, or when a whole hundred of kills put less at risk than `ENOUGH` says.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ from posbench import system
 
 HERE = Path(__file__).parent
 
+WHOLE_RUN = 50
+"""Kills of a study that begins, from which on `ENOUGH` is asked for."""
+
+ENOUGH = {"of 100 kills inside a write": 30, "runs at risk": 12, "rows at risk": 200}
+
+OF_TOKENS = (
+    *("test_a_damaged_file_is_named_and_never_read", "test_a_foreign_directory_is_refused"),
+    "test_tokens_of_another_text_in_this_place_are_refused",
+)
+DAMAGED = (str(HERE.parent / "test_damaged.py"), *(f"{HERE.parent}/data/test_tokens.py::{test}" for test in OF_TOKENS))
+"""What is truncated, foreign or garbage, and the read-only folder: tests that the suite runs as well."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Disturb studies and count what is lost.")
@@ -53,7 +66,9 @@ def main() -> int:
         plain = Harness(whole, here / "plain", plain=True, seed=asked.seed)
         lossy = plain.rounds(max(3, asked.kills // 5), asked.lanes, tell)
     outcomes = Outcomes()
-    pytest.main(["-m", "faults", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE)], plugins=[outcomes])
+    for marked, where_from in (("faults", [str(HERE)]), ("", DAMAGED)):
+        pytest.main(["-m", marked, "-p", "no:cacheprovider", "-p", "no:xdist", *where_from], plugins=[outcomes])
+    lacking = too_little(kills) if asked.kills >= WHOLE_RUN else []
 
     minutes = (time.monotonic() - begun) / 60
     text = "\n".join(
@@ -64,7 +79,7 @@ def main() -> int:
                 f"A study of {runs} runs and {rows} rows. {where()}, {minutes:.1f} minutes.",
                 "",
             ),
-            *("## Killed with SIGKILL, and gone on with", "", *table(kills), "", *verdict(kills), ""),
+            *("## Killed with SIGKILL, and gone on with", "", *table(kills), "", *verdict(kills), *lacking, ""),
             *("## The same, of a version that writes its files in place", "", *table(lossy), "", *verdict(lossy), ""),
             *("## Other faults", "", *outcomes.table()),
         ]
@@ -73,7 +88,7 @@ def main() -> int:
     if asked.table:
         asked.table.write_text(text + "\n")
     good = all(kill.verdict.good for kill in kills) and any(kill.verdict.lost for kill in lossy)
-    return 0 if good and outcomes.good else 1
+    return 0 if good and outcomes.good and not lacking else 1
 
 
 def tell(text: str) -> None:
@@ -125,6 +140,14 @@ def verdict(kills: list[Kill]) -> list[str]:
     return lines
 
 
+def too_little(kills: list[Kill]) -> list[str]:
+    """What of `ENOUGH` these kills do not reach, a line each."""
+    inside = 100 * sum(kill.inside for kill in kills) // max(1, len(kills))
+    reached = (inside, sum(kill.runs for kill in kills), sum(kill.rows for kill in kills))
+    found = zip(ENOUGH.items(), reached, strict=True)
+    return [f"- Too little: {count} {what}, not {least}." for (what, least), count in found if count < least]
+
+
 class Outcomes:
     """A plugin of pytest that keeps what each test says of itself, and whether it passed."""
 
@@ -132,6 +155,7 @@ class Outcomes:
         self.said: dict[str, str] = {}
         self.passed: dict[str, bool] = {}
 
+    @pytest.hookimpl(trylast=True)  # when those that are not asked for are left out
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             self.said[item.nodeid] = " ".join((item.function.__doc__ or item.name).split())  # type: ignore[attr-defined]
