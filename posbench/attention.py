@@ -217,9 +217,9 @@ def _strided(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
         vector = q.new_zeros(1, BIAS_BLOCK - 1 + n_keys)
         vector[:, : BIAS_BLOCK - 1] = -math.inf
     if n_keys <= SQUARE:
-        shape, strides = (vector.shape[0], q.shape[2], n_keys), (vector.stride(0), 1, 1)
-        mask = vector.as_strided(shape, strides, BIAS_BLOCK - q.shape[2]).flip(2).expand(q.shape[1], -1, -1)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[None])
+        size, stride = (len(vector), q.shape[2], n_keys), (vector.stride(0), 1, 1)
+        whole = vector.as_strided(size, stride, BIAS_BLOCK - q.shape[2]).flip(2)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=whole.expand(1, q.shape[1], -1, -1))
     k, v = k.flip(2), v.flip(2)
     out = []
     for a, b, keys in _query_blocks(q.shape[2], n_keys, BIAS_BLOCK, how.window):
