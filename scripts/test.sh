@@ -13,5 +13,6 @@ export OMP_NUM_THREADS=1
 .venv/bin/python -m ruff check .
 .venv/bin/python -m mypy
 .venv/bin/python scripts/results.py check
+.venv/bin/python scripts/goals.py check
 .venv/bin/python -m pytest --doctest-modules posbench </dev/null
 .venv/bin/python -m pytest -n 2 --dist worksteal "$@" </dev/null
