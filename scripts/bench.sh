@@ -22,27 +22,30 @@ bench() {
 
 tables=("$@")
 [ $# -gt 0 ] || tables=(
-  encodings-nano compiled-nano encodings-nano-32768 memory-nano-32768 peers-nano
-  encodings-micro compiled-micro peers-micro time-to-loss start
+  training-nano encodings-nano compiled-nano encodings-nano-32768 memory-nano-32768 peers-nano
+  training-micro encodings-micro compiled-micro peers-micro time-to-loss start
 )
 for table in "${tables[@]}"; do
   case "$table" in
+    # A step is short and ratios near 1 need narrow intervals.
+    training-nano) bench "$table" encodings "${nano[@]}" --encodings $encodings --rounds 100 ;;
     encodings-nano) bench "$table" encodings "${nano[@]}" --encodings $encodings --lengths 1024,8192 --eval-tokens 1024 ;;
     encodings-nano-32768) bench "$table" encodings "${nano[@]}" --encodings none,alibi,t5 --lengths 32768 --eval-tokens 1024 ;;
-    compiled-nano) bench "$table" encodings "${nano[@]}" train.compile=on --encodings $encodings ;;
+    compiled-nano) bench "$table" encodings "${nano[@]}" train.compile=on --encodings $encodings --rounds 100 ;;
     # One call each: a peak of memory does not depend on how often it is reached.
     memory-nano-32768)
       bench "$table" encodings "${nano[@]}" --encodings none,$by_distance --lengths 1024,8192,16384,32768 --eval-tokens 1024 --rounds 1
       ;;
     peers-nano) bench "$table" peers "${nano[@]}" --lengths 4096,8192 --eval-tokens 1024 ;;
+    training-micro) bench "$table" encodings "${micro[@]}" --encodings $encodings --rounds 100 ;;
     encodings-micro) bench "$table" encodings "${micro[@]}" --encodings $encodings --lengths 1024,8192 --eval-tokens 1024 ;;
-    compiled-micro) bench "$table" encodings "${micro[@]}" train.compile=on --encodings $encodings ;;
+    compiled-micro) bench "$table" encodings "${micro[@]}" train.compile=on --encodings $encodings --rounds 100 ;;
     peers-micro) bench "$table" peers "${micro[@]}" --lengths 4096,8192 --eval-tokens 1024 ;;
     time-to-loss) bench "$table" time-to-loss "${nano[@]}" train.tokens=1_024_000 ;;
     start) .venv/bin/python scripts/table_check.py | tee results/bench/start.txt ;;
     *)
-      say "error: there is no table $table; there are encodings-nano, compiled-nano, encodings-nano-32768,"
-      say "memory-nano-32768, peers-nano, encodings-micro, compiled-micro, peers-micro, time-to-loss and start."
+      say "error: there is no table $table; there are training-nano, encodings-nano, compiled-nano, encodings-nano-32768,"
+      say "memory-nano-32768, peers-nano, training-micro, encodings-micro, compiled-micro, peers-micro, time-to-loss, start."
       exit 2
       ;;
   esac

@@ -68,8 +68,8 @@ def main(words: list[str]) -> int:
 
 
 NEEDED = (
-    "encodings-nano", "compiled-nano", "encodings-nano-32768", "memory-nano-32768", "peers-nano",
-    "encodings-micro", "compiled-micro", "peers-micro", "time-to-loss",
+    "training-nano", "encodings-nano", "compiled-nano", "encodings-nano-32768", "memory-nano-32768", "peers-nano",
+    "training-micro", "encodings-micro", "compiled-micro", "peers-micro", "time-to-loss",
 )  # fmt: skip
 
 
@@ -90,12 +90,12 @@ def goals() -> Iterator[Goal]:
         for encoding, peer in best_peers(rows(f"peers-{size}", "train")):
             what = f"training, width {width}, {encoding}: posbench over its best peer, {peer['name']}"
             yield Goal(what, ahead, peer["ratio"], peer["ratio_low"])
-        for kind, how in (("encodings", "eager"), ("compiled", "compiled")):
+        for kind, how in (("training", "eager"), ("compiled", "compiled")):
             for row in rows(f"{kind}-{size}", "train"):
                 if row["name"] == "none":
                     what = f"training, width {width}, none, {how}: share of the GEMM bound"
                     yield Goal(what, share, row["gemm_share"], row["gemm_share_low"])
-        for row in rows(f"encodings-{size}", "train"):
+        for row in rows(f"training-{size}", "train"):
             if row["name"] != "none":
                 least = 0.85 if row["name"] in ("t5", "shaw", "kerple") else 0.95
                 yield Goal(f"training, width {width}: {row['name']} over none", least, row["ratio"], row["ratio_low"])

@@ -78,5 +78,5 @@ def test_what_is_between_the_marks_is_made_again_and_checked(goals: ModuleType, 
     assert goals.main(["check"]) == 0
     text = (tmp_path / "README.md").read_text()
     assert text.startswith("# Speed\n\n<!-- goals: made -->\n\n| what |")
-    assert "Not measured yet: encodings-nano, " in text
+    assert "Not measured yet: training-nano, " in text
     assert text.endswith("<!-- end of goals -->\nmore\n")
