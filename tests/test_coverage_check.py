@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+import scripted
 
 from posbench.statistics import bootstrap
 
-SCRIPT = Path(__file__).parent.parent / "scripts" / "coverage_check.py"
 SIMULATIONS = 40
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("coverage_check", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+    return scripted.load("coverage_check")
 
 
 def rates(script: ModuleType, once, shape) -> dict[str, float]:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-SCRIPT = Path(__file__).parent.parent / "scripts" / "goals.py"
+import scripted
 
 
 @pytest.fixture
 def goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, on a folder of its own."""
-    spec = importlib.util.spec_from_file_location("goals", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "goals", module)
-    spec.loader.exec_module(module)
+    module = scripted.load("goals")
     monkeypatch.setattr(module, "BENCH", tmp_path)
     monkeypatch.setattr(module, "README", tmp_path / "README.md")
     (tmp_path / "README.md").write_text("# Speed\n\n<!-- goals: made -->\nold\n<!-- end of goals -->\nmore\n")

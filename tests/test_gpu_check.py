@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import scripted
 
 ROOT = Path(__file__).parent.parent
 
@@ -18,12 +18,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="module")
 def gpu_check() -> ModuleType:
     """scripts/gpu_check.py as a module."""
-    spec = importlib.util.spec_from_file_location("gpu_check", ROOT / "scripts" / "gpu_check.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripted.load("gpu_check")
 
 
 def script(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

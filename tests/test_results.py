@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import socket
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import made
 import pytest
+import scripted
 import yaml
 
 from posbench import evaluate, records, study
 from posbench.errors import UserError
 from posbench.run import Run
-
-SCRIPT = Path(__file__).parent.parent / "scripts" / "results.py"
 
 STUDY = {
     "title": "Two toys",
@@ -50,13 +47,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("results", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+    return scripted.load("results")
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +178,7 @@ def test_a_page_without_the_place_for_a_part_is_refused(script, results, capsys)
 
 def test_the_folders_of_the_results_are_of_studies_that_are_shipped(script):
     """Each with its page."""
-    place = SCRIPT.parent.parent / "results"
+    place = scripted.SCRIPTS.parent / "results"
     listed = script.folders(place)
     for folder in listed:
         assert folder.budget in study.load(folder.study).budgets
