@@ -73,13 +73,17 @@ NEEDED = (
 )  # fmt: skip
 
 
-def rows(name: str, task: str, length: int | None = None) -> list[Row]:
-    """The measured rows of a table, none where there is no such table."""
+def tables(name: str) -> list[dict[str, Any]]:
+    """Those of a file, none where there is no such file."""
     file = BENCH / f"{name}.json"
-    tables = json.loads(file.read_bytes()) if file.is_file() else []
+    return json.loads(file.read_bytes()) if file.is_file() else []
+
+
+def rows(name: str, task: str, length: int | None = None) -> list[Row]:
+    """What was measured of a comparison."""
     return [
         row
-        for table in tables[:1]
+        for table in tables(name)[:1]
         for row in table["rows"]
         if row["status"] == "ok" and row["task"] == task and length in (None, row["length"])
     ]
@@ -143,9 +147,9 @@ def memory() -> Iterator[Goal]:
 
 def race() -> list[Row]:
     """The recipe at its best share."""
-    file = BENCH / "time-to-loss.json"
-    tables = json.loads(file.read_bytes()) if file.is_file() else []
-    return [row for table in tables for row in table["rows"] if row.get("best") and row.get("ratio_high")]
+    return [
+        row for table in tables("time-to-loss") for row in table["rows"] if row.get("best") and row.get("ratio_high")
+    ]
 
 
 if __name__ == "__main__":
