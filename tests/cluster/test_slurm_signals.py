@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,6 +74,9 @@ def test_the_processes_of_a_job_do_not_die_of_the_signal_that_is_for_the_job(mon
     def training(text: str) -> str:
         child = subprocess.run(["sh", "-c", "kill -USR2 $$; echo alive"], capture_output=True, text=True, check=False)
         os.kill(os.getpid(), signal.SIGUSR2)
+        until = time.monotonic() + 60
+        while not heard and time.monotonic() < until:  # it comes to another thread, which tells this one
+            pass
         return child.stdout
 
     def leave(*_: Any) -> None:
