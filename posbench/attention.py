@@ -270,16 +270,28 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass
     for a, b, keys in _query_blocks(n_queries, n_keys, SCORE_BLOCK, how.window):
         q_block, k_block, v_block = q[:, :, a:b], k[:, :, keys], v[:, :, keys]
         q_pos, k_pos = q_pos_BT[:, a:b], k_pos_BS[:, keys]
-        s = q_block @ k_block.transpose(2, 3) * head_dim**-0.5
+        s = (q_block @ k_block.transpose(2, 3)).mul_(head_dim**-0.5)
         if "bias" in hooks:
             distance = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(min=0)
             s = s + encoding.bias(distance).float().transpose(0, 1)
         seen = {name: tensor[:, keys] for name, tensor in state.items()}
         rows = slice(k_block.shape[2] - (b - a), k_block.shape[2])
         s = encoding.scores(s, q_block, k_block, q_pos, k_pos, seen, rows)
-        w = s.masked_fill(_masked(how, b - a, keys), -math.inf).softmax(-1)
+        w = _Masked.apply(s, _masked(how, b - a, keys)).softmax(-1)
         y = w @ v_block
         if "values" in hooks:
             y = y + encoding.values(w, q_pos, k_pos)
         out.append(y)
     return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+
+
+class _Masked(torch.autograd.Function):
+    """-inf where masked. The softmax that follows has a gradient of 0 there, which need not be filled in once more."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, masked: Tensor) -> Tensor:
+        return s.masked_fill(masked, -math.inf)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None

@@ -349,4 +349,5 @@ def test_rope_and_others_need_their_context_once_a_pass():
     """`begin` hands over what the encoding made, untouched."""
     e, at = encoding(("rope", {}), SHAPE), torch.arange(4)[None]
     cos, sin = kernels.begin(e, at, at, consecutive=True).context
-    assert cos.shape == sin.shape == (1, 1, 4, 4)
+    assert cos.shape == (1, 4, 4, 8)
+    assert sin.shape == (1, 4, 4, 4)

@@ -10,22 +10,8 @@ from torch import Tensor
 
 from posbench.encodings.angles import cos_sin, frequencies
 from posbench.encodings.base import Encoding, Shape
+from posbench.encodings.rotation import LAYOUTS, tables, turn
 from posbench.errors import UserError
-
-
-def rotate_half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs (m, m + D/2) of x (..., T, D) by the angles of cos, sin (..., T, D/2), in float32."""
-    a, b = x.float().chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
-
-
-def rotate_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs (2m, 2m + 1) of x (..., T, D) by the angles of cos, sin (..., T, D/2), in float32."""
-    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2).to(x.dtype)
-
-
-LAYOUTS = {"half": rotate_half, "interleaved": rotate_interleaved}
 
 
 class Rope(Encoding):
@@ -96,14 +82,13 @@ class Rope(Encoding):
         return (self.frequencies, 1.0) if self.stretch is None else self.stretch(length)
 
     def begin(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Float32 cos and sin, (1 or B, 1, T, D/2) each."""
+        """Float32 cos (1 or B, H, T, D) and sin (1 or B, H, T, D/2)."""
         turning, factor = self.angles(length)
         cos, sin = cos_sin(positions, turning)
-        return factor * cos[:, None], factor * sin[:, None]
+        return tables(factor * cos, factor * sin, self.shape.heads, self.layout)
 
     def rotate(self, q: Tensor, k: Tensor, ctx: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        turn = LAYOUTS[self.layout]
-        return turn(q, *ctx), turn(k, *ctx)
+        return turn(q, *ctx, self.layout), turn(k, *ctx, self.layout)
 
     def get_extra_state(self) -> Tensor:
         """The layout's name as bytes: a tensor, because that is all a safetensors file holds."""

@@ -33,7 +33,7 @@ class _Keys(Encoding):
     ) -> Tensor:
         # q . (k + a) = q . k + q . a: one product for each of the clip + 1 vectors, then picked by distance.
         by_distance = q @ self.key_table.float().T * q.shape[-1] ** -0.5  # (B, H, Q, clip + 1)
-        return s + by_distance.gather(-1, self._clipped(q_pos, k_pos).expand_as(s))
+        return by_distance.gather(-1, self._clipped(q_pos, k_pos).expand_as(s)).add_(s)
 
     def _clipped(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """Distances clipped to the table: int64 (1 or B, 1, Q, S)."""

@@ -9,7 +9,8 @@ from posbench.encodings.alibi import Alibi
 from posbench.encodings.angles import cos_sin, frequencies
 from posbench.encodings.base import Encoding
 from posbench.encodings.fox import _Gates
-from posbench.encodings.rope import Rope, rotate_half
+from posbench.encodings.rope import Rope
+from posbench.encodings.rotation import tables, turn
 from posbench.encodings.wrapper import Inner, Wrapper
 
 
@@ -53,7 +54,7 @@ class HalfPositions(Rope):
 
     def begin(self, positions, length):
         angles = positions[..., None].to(self.steps.dtype) * self.steps
-        return angles.cos()[:, None].float(), angles.sin()[:, None].float()
+        return tables(angles.cos().float(), angles.sin().float(), self.shape.heads, self.layout)
 
     shift_invariant = False  # in float32 it is so only to 1e-3
 
@@ -182,7 +183,8 @@ class TurnedVectors(Encoding):
     shift_invariant = True
 
     def embed(self, x, positions):
-        return rotate_half(x, *cos_sin(positions, frequencies(x.shape[-1], 10_000.0)))
+        cos, sin = tables(*cos_sin(positions, frequencies(x.shape[-1], 10_000.0)), 1, "half")
+        return turn(x, cos[:, 0], sin[:, 0], "half")
 
 
 class OddOff(Alibi):

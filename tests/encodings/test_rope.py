@@ -14,18 +14,18 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 from posbench.encodings.angles import cos_sin
 from posbench.encodings.base import Shape
-from posbench.encodings.rope import Rope, rotate_half, rotate_interleaved
+from posbench.encodings.rope import Rope
+from posbench.encodings.rotation import LAYOUTS, _Turn, tables, turn
 from posbench.errors import UserError
 
 SHAPE = Shape(layers=1, width=64, heads=2, train_length=16)
-LAYOUTS = ("half", "interleaved")
 
 
 def turned(rope: Rope, x: torch.Tensor, position: int) -> torch.Tensor:
     """A vector (D,) turned as the query at `position`."""
     at = torch.tensor([[position]])
-    x = x.view(1, 1, 1, -1)
-    return rope.rotate(x, x, rope.begin(at, position + 1))[0].flatten()
+    x = x.expand(1, rope.shape.heads, 1, -1)
+    return rope.rotate(x, x, rope.begin(at, position + 1))[0][0, 0].flatten()
 
 
 def draw(seed: int) -> torch.Tensor:
@@ -89,7 +89,7 @@ def test_half_equals_llamas_own_rotation(base):
     cos, sin = LlamaRotaryEmbedding(config)(q, positions)
     ours = Rope(SHAPE, base=base)
     ctx = ours.begin(positions, 64)
-    assert torch.allclose(ctx[0][0, 0], cos[0, :, :16], atol=1e-5)
+    assert torch.allclose(ctx[0][0, 0], cos[0], atol=1e-5)
     assert torch.allclose(ctx[1][0, 0], sin[0, :, :16], atol=1e-5)
     for mine, theirs in zip(ours.rotate(q, k, ctx), apply_rotary_pos_emb(q, k, cos, sin), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-5)
@@ -129,12 +129,22 @@ def test_interleaved_is_a_product_of_complex_numbers():
         assert ours[2 * m + 1].item() == pytest.approx(z.imag, abs=1e-5)
 
 
-@pytest.mark.parametrize("turn", [rotate_half, rotate_interleaved])
-def test_a_quarter_turn_by_hand(turn):
+@pytest.mark.parametrize(("layout", "turned"), [("half", [-3, -4, 1, 2]), ("interleaved", [-2, 1, -4, 3])])
+def test_a_quarter_turn_by_hand(layout, turned):
     """cos 0 and sin 1 send each pair (a, b) to (-b, a)."""
-    x = torch.tensor([1.0, 2, 3, 4])
-    out = turn(x, torch.zeros(2), torch.ones(2))
-    assert out.tolist() == ([-3, -4, 1, 2] if turn is rotate_half else [-2, 1, -4, 3])
+    assert turn(torch.tensor([1.0, 2, 3, 4]), torch.zeros(4), torch.ones(2), layout).tolist() == turned
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_gradient_of_a_turn_is_that_of_finite_differences(layout):
+    """Of the queries, and of the angles, which an encoding of one's own may learn."""
+    x = torch.randn(2, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    angles = torch.linspace(0.1, 2.0, 6, dtype=torch.float64).view(1, 3, 2).requires_grad_()
+
+    def rotated(x, angles):
+        return _Turn.apply(x, *tables(angles.cos(), angles.sin(), 2, layout), layout)
+
+    assert torch.autograd.gradcheck(rotated, (x, angles))
 
 
 def test_no_parameters_values_untouched_and_the_first_frequency_is_one():
@@ -162,7 +172,7 @@ def test_an_odd_head_width_and_an_unknown_layout_are_refused():
         Rope(SHAPE, base=-1)
 
 
-@pytest.mark.parametrize(("stored", "asked"), [LAYOUTS, LAYOUTS[::-1]])
+@pytest.mark.parametrize(("stored", "asked"), [("half", "interleaved"), ("interleaved", "half")])
 def test_a_checkpoint_of_one_layout_is_refused_by_the_other(tmp_path, stored, asked):
     """The weights would load without a word and mean something else: shapes and names are the same."""
     save_file(Rope(SHAPE, layout=stored).state_dict(), tmp_path / "weights.safetensors")
