@@ -36,6 +36,8 @@ from posbench import flex
 from posbench.encodings.base import Encoding
 from posbench.encodings.window import Sliding, Window
 
+KERNELS = ("causal", "flex", "strided", "dense", "blocks")
+
 BIAS_BLOCK = 1024
 """Queries of one call with a bias: large enough for the fused kernel, small enough to skip the empty triangle."""
 

@@ -7,6 +7,8 @@ checked `Config` of plain data.
 from __future__ import annotations
 
 import itertools
+import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +18,9 @@ from typing import Any
 from posbench.config import GROUPS, Config, check
 from posbench.errors import UserError, explain, no_setting, unknown
 from posbench.search_path import choices, config_dir, files, no_choice, user_dirs
+
+MOST_JOBS = 10_000
+"""Of one sweep or study."""
 
 
 def register() -> None:
@@ -213,7 +218,8 @@ def _inner(given: str | Mapping[str, Any]) -> dict[str, Any]:
 def combinations(words: Sequence[str]) -> list[list[str]]:
     """Every job of a sweep in Hydra's order: `a=1,2 b=3` gives [[a=1, b=3], [a=2, b=3]].
 
-    Raises `UserError` for words that are not Hydra's grammar, and for a sweep over no list of values.
+    Raises `UserError` for words that are not Hydra's grammar, for a sweep over no list of values, and for one that
+    makes no job or more than `MOST_JOBS`.
     """
     import hydra
     from hydra.core.global_hydra import GlobalHydra
@@ -228,6 +234,7 @@ def combinations(words: Sequence[str]) -> list[list[str]]:
                     raise UserError(
                         f"{one.input_line} gives no list of values.", "Write for example a=1,2 or a=range(1,5)."
                     )
+            refuse_too_many(shlex.join(words), math.prod(map(_values, parsed)))
             values = [
                 [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
                 if one.is_discrete_sweep()
@@ -236,4 +243,30 @@ def combinations(words: Sequence[str]) -> list[list[str]]:
             ]
         except Exception as error:
             raise explain(error, words) or error from error
-    return [list(job) for job in itertools.product(*values)]
+    jobs = [list(job) for job in itertools.product(*values)]
+    if not jobs:
+        raise UserError(
+            f"{shlex.join(words)} makes no job.", "A sweep over nothing; posbench train --help lists choices."
+        )
+    return jobs
+
+
+def refuse_too_many(what: str, jobs: int) -> None:
+    """Raise `UserError` for more jobs than anybody would wait for to be composed: a hundred take a second or more."""
+    if jobs > MOST_JOBS:
+        raise UserError(
+            f"{what} makes {jobs:,} jobs, and at most {MOST_JOBS:,} can be made at once.",
+            "Give it a part at a time, as in seed=range(1,1001).",
+        )
+
+
+def _values(one: Any) -> int:
+    """How many values a parsed override has, without making them; of a glob 1. Raises `UserError` where it has no end."""
+    from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
+
+    found = one.value() if one.is_discrete_sweep() else None
+    if isinstance(found, RangeSweep):
+        if not found.step or any(str(n).strip("-") in ("inf", "nan") for n in (found.start, found.stop, found.step)):
+            raise UserError(f"{one.input_line} has no end.", "Write for example range(1,5), which is 1 to 4.")
+        return max(0, int(-((found.start - found.stop) // found.step)))
+    return len(found.list) if isinstance(found, ChoiceSweep) else 1

@@ -11,23 +11,27 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import torch
 
-from posbench import processes, shards, system
+from posbench import attention, processes, shards, system
 from posbench.config import Config
 from posbench.data import windows
 from posbench.errors import UserError
 from posbench.group import most
 from posbench.model import Decoder
 from posbench.search_path import choices
+from posbench.stored import REMOVE
 
 OF_PROCESSES = ("nproc", "shard", "compile", "threads", "at_once", "micro_tokens")
 """Decisions that follow from the number of processes."""
 
 LEAST_TOKENS = 512
 """Of a pass that has a thread to itself: with fewer, adding up the gradients of all weights takes too much of it."""
+
+
+_ALLOWED = {"device": ("cpu", "cuda", "mps"), "precision": ("fp32", "bf16"), "kernel": attention.KERNELS}
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,15 @@ class Decisions:
     shard: bool = False
     """Whether each keeps only a piece of the weights (posbench/shards.py)."""
     reasons: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def from_record(cls, values: Mapping[str, Any]) -> Decisions:
+        """Those of a run's record. Raises UserError for what cannot be one."""
+        for name, kind in get_type_hints(cls).items():
+            value, allowed = values.get(name), _ALLOWED.get(name)
+            if type(value) is not (get_origin(kind) or kind) or (allowed and value not in allowed):
+                raise UserError(f"The decisions in run.json are damaged: {name} is {value!r}.", REMOVE)
+        return cls(**{name: values[name] for name in get_type_hints(cls)})
 
     def explained(self) -> list[str]:
         """ "threads 2 (the machine's cores)", ..."""
@@ -87,7 +100,7 @@ def decide(config: Config, decoder: Decoder, device: torch.device) -> Decisions:
     memory = _memory(device) // (near if device.type == "cpu" else 1)
     micro, why_micro = _micro_tokens(config, share, kernel, precision, memory, at_once)
     reasons = {
-        "threads": "asked for"
+        "threads": "given by train.threads, workers or the cluster"
         if settings.threads
         else "the machine's cores" + (f", divided by {near}" if near > 1 else ""),
         "precision": "asked for" if settings.precision != "auto" else f"auto on {device.type}",
@@ -144,7 +157,7 @@ def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[s
     and a kernel that is no longer picked cannot be had back, and another number of processes decides anew what it
     shares out. Then the bits may differ from an undisturbed run's.
     """
-    stored = Decisions(**record["decisions"])
+    stored = Decisions.from_record(record["decisions"])
     remarks, differs = [], "its bits may differ from an undisturbed run's"
     if stored.nproc != asked.nproc:
         remarks.append(

@@ -116,7 +116,7 @@ def _undisturbed() -> Iterator[None]:
     quiet = logging.NullHandler()
     log.addHandler(quiet)
     log.propagate = False  # it would say what happened in its own words, in forty lines
-    os.environ.update(system.environment())
+    os.environ.update(system.environment() | {processes.STARTER: str(os.getpid())})
     try:
         yield
     finally:
@@ -166,8 +166,18 @@ def _lead(folder: Path, member: Member) -> int:
 
 def main() -> int:
     """One of the processes that `start` has started."""
+    joined = threading.Event()
+    threading.Thread(target=_outlive_nobody, args=(joined,), daemon=True).start()
     member = processes.this_member()
+    joined.set()  # from here on it looks itself, and ends between two steps
     return processes.command(lambda: _lead(Path(sys.argv[1]), member))
+
+
+def _outlive_nobody(joined: threading.Event) -> None:
+    """End this process when the one that started it is gone before they have met, at whose place it would wait."""
+    while not joined.wait(processes.LOOK_SECONDS):
+        if os.getppid() != processes.starter():
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,8 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> UserError | None
         return no_choice(group.replace("//", "/") or "config", choice, error.options or ())
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
+    if str(error).startswith("Unexpected type annotation: Set"):
+        return UserError("A choice(...) or range(...) stands within a list of values.", "Write it alone, or a=1,2,3.")
     if isinstance(error, OmegaConfBaseException):
         return _bad_setting(error)
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
@@ -210,7 +212,7 @@ def no_setting(key: str, siblings: Mapping[Any, Any]) -> UserError:
     if group.startswith("encoding."):  # of a text: what a wrapper holds has no keys of its own on a command line
         return UserError(f"There is no setting '{key}'.", f"Name both: {group}='{{name: ENCODING, {word}: VALUE}}'")
     names = sorted(str(name) for name in siblings if name != "hydra")
-    near = closest(word, names)
+    near = closest(word, names if group else [*names, "workers", "on_error"])  # of several jobs, and no setting of any
     if near is not None:
         near = f"{group}.{near}" if group else near
     elif not group:

@@ -60,7 +60,11 @@ def check(path: Path) -> None:
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Publish one file at `path`. `write` fills the temporary file it is given the path of."""
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    except FileNotFoundError:
+        check(path)  # of a folder that somebody has removed it says so
+        raise
     os.close(handle)
     temporary = Path(name)
     try:

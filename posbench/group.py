@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from posbench.errors import ProcessError
+from posbench.processes import starter
 from posbench.stop import Stop
 
 BUCKET = 2**24
@@ -78,7 +79,7 @@ class Several(Group):
 
     def __init__(self, rank: int, count: int, local: int, heard: Sequence[int]) -> None:
         self.rank, self.count, self.local, self.heard = rank, count, local, heard
-        self.parent = os.getppid()
+        self.parent = starter()
 
     def seed(self, seed: int) -> int:
         if self.leads:

@@ -8,7 +8,6 @@ after a checkpoint.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -21,9 +20,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
-from posbench import evaluate, records
+from posbench import evaluate, records, streams
 from posbench.config import Config
 from posbench.errors import UserError, reason, refused
 from posbench.evaluate import Request
@@ -204,16 +202,6 @@ def _note(job: Job, message: str, lines: Sequence[str], tail: list[str]) -> Resu
 # A process of its own ---------------------------------------------------------------------------------------------
 
 
-class _Stderr(io.FileIO):
-    """Standard error, also when nobody reads it any more: no reason to fail."""
-
-    def write(self, data: Any, /) -> int:
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            return memoryview(data).nbytes
-
-
 def carry_out(text: str) -> str:
     """A job, as `Job.to_json` has it, done in this process, which is there for nothing else; its result, as
     `Result.to_json` has it.
@@ -238,9 +226,7 @@ def _outlive_nobody() -> None:
 def main() -> None:
     """Carry out the job on stdin."""
     text = sys.stdin.readline()
-    # As Python's own: a path may hold bytes that are no text.
-    stream = io.BufferedWriter(_Stderr(2, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(stream, "utf-8", errors="backslashreplace", line_buffering=True)
+    streams.prepare()
     threading.Thread(target=_outlive_nobody, daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)  # whatever prints within must not stand before the result

@@ -195,6 +195,17 @@ def summary(results: Sequence[tuple[str, Result | None]]) -> list[str]:
     return lines
 
 
+def tally(results: Iterable[Result | None]) -> str:
+    """How many ended how, in a line.
+
+    >>> from posbench.job import Result
+    >>> tally([Result("done"), Result("failed"), Result("done"), None])
+    '4 jobs: 2 done, 1 failed, 1 not begun'
+    """
+    states = Counter("not begun" if result is None else result.state for result in results)
+    return f"{states.total()} jobs: " + ", ".join(f"{states[state]} {state}" for state in sorted(states))
+
+
 def _here(work: Work, say: Say, on_row: OnRow, pause: Callable[[float], None]) -> None:
     from posbench import job
 

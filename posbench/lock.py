@@ -52,6 +52,10 @@ class ReplacedError(HeldError):
     """Another process has taken it over from this one."""
 
 
+class GoneError(UserError):
+    """The folder was removed."""
+
+
 @dataclass(frozen=True)
 class Owner:
     """A process, as it names itself in a lock."""
@@ -138,6 +142,8 @@ class Lock:
                         "posbench status shows how far it is.",
                     )
             except FileNotFoundError:  # released in between
+                if self.path.is_symlink():  # to nowhere, as git-annex leaves them: nobody's
+                    self.path.unlink(missing_ok=True)
                 continue
             # Of two who find it dead one takes its place, and the other must not take the place of that one: so the
             # right to replace this very content is a lock as well.
@@ -151,9 +157,14 @@ class Lock:
                 heir.release()
 
     def check(self) -> None:
-        """Raise `ReplacedError` unless the file still has this owner's token."""
-        if not self._held():
-            raise ReplacedError(f"{self.name} was taken over by another process while this one was silent.")
+        """Raise `ReplacedError` unless the file still has this owner's token, `GoneError` without a folder."""
+        if self._held():
+            return
+        if not self.path.parent.is_dir():
+            raise GoneError(
+                f"{self.path.parent} was removed while this process worked on it.", "The same command begins it anew."
+            )
+        raise ReplacedError(f"{self.name} was taken over by another process while this one was silent.")
 
     def beat(self) -> None:
         """A sign of life."""
@@ -211,10 +222,9 @@ def _beat(lock: Lock, over: threading.Event) -> None:
 
 
 def _read(path: Path) -> Owner:
-    content = path.read_bytes()
     try:
-        found = Owner(**json.loads(content))
-    except (ValueError, TypeError):
+        found = Owner(**json.loads(path.read_bytes()))
+    except (ValueError, TypeError, RecursionError, IsADirectoryError):
         return _UNKNOWN
     return found if isinstance(found.pid, int) else _UNKNOWN
 

@@ -44,6 +44,10 @@ ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 PATIENCE = timedelta(minutes=30)
 """How long one process waits for the others within a training, the leader's writing of a checkpoint included."""
 
+STARTER = "POSBENCH_STARTER"
+"""The pid of the process that `posbench.elastic` starts others from, in their environment: one that asks who its parent
+is may ask too late."""
+
 LOOK_SECONDS = 0.2
 """Between two looks at what the leader says next, and whether whoever started this process is still there."""
 
@@ -51,6 +55,11 @@ LOOK_SECONDS = 0.2
 def started() -> int:
     """The processes that torchrun, or who else sets its variables, has started for this command; 1: none."""
     return int(os.environ["WORLD_SIZE"]) if all(map(os.environ.get, ENVIRONMENT)) else 1
+
+
+def starter() -> int:
+    """The pid of whoever started this process, as long as that lives; by torchrun's and Slurm's leave the parent."""
+    return int(os.environ.get(STARTER) or os.getppid())
 
 
 def counted(config: Config) -> Config:
@@ -98,7 +107,7 @@ class Member:
 
         self.store, self.rank, self.count = next(iter(rendezvous("env://")))
         self.local = int(os.environ["LOCAL_RANK"])
-        self.parent = os.getppid()
+        self.parent = starter()
         self.trainings = 0
         self.heard: list[int] = []
         """Signals that came while nobody could act on them."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 RECORD_KEYS: dict[str, set[str] | None] = {
     **dict.fromkeys(("hash", "format", "ids_digest", "steps")),
     **{key: set() for key in ("identity", "config", "decisions")},
+    "versions": {"torch"},
     "corpus": {"name", "fingerprint"},
     "tokenizer": {"fingerprint", "vocab_size"},
 }
@@ -52,6 +53,12 @@ RECORD_KEYS: dict[str, set[str] | None] = {
 
 HAVE = ("run.json", "status.json")
 """A folder that has one of them is a run: until step 0 it can have the second alone, which says why it failed."""
+
+FILES = (
+    *("run.json", "config.yaml", "tokenizer.json", "status.json", "metrics.jsonl", "log.txt", "tracker.json"),
+    *("checkpoint.safetensors", "model.safetensors", "rows", "searches"),
+)
+"""All that is written into a run, hidden files apart."""
 
 STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds", "peak_memory")
 
@@ -84,7 +91,7 @@ def find(word: str) -> Run:
 
     Raises UserError when it means no run or several.
     """
-    if word and any((Path(word) / file).is_file() for file in HAVE):
+    if word and _is_run(Path(word)):
         return Run(Path(word))
     runs = all_runs()
     hits = [run for run in runs if run.name == word]
@@ -103,6 +110,20 @@ def find(word: str) -> Run:
     near = closest(word, [run.name for run in runs])
     question = f" Did you mean '{near}'?" if near else ""
     raise UserError(f"There is no run '{word}' in {root()}.{question}", f"posbench runs lists all {len(runs)}.")
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder anywhere is a run, be it a damaged one: other programs have a status.json too."""
+    if not any((folder / file).is_file() for file in HAVE):
+        return False
+    run = Run(folder)
+    if run.path.parent == root().resolve():
+        return True
+    with suppress(UserError):
+        return bool(run.record)
+    with suppress(UserError):
+        return {"state", "step", "host"} <= read_json(run.path / "status.json").keys()
+    return False
 
 
 @dataclass
@@ -170,9 +191,12 @@ class Run:
         """
         record, file = self.record, self.path / "run.json"
         if record["format"] != FORMAT:
+            newer = isinstance(record["format"], int) and record["format"] > FORMAT
             raise UserError(
                 f"{self.name} was trained by format {record['format']} of posbench, and this is format {FORMAT}.",
-                "The same config gives other weights now. Train it again, or use that version.",
+                "This posbench is older than the run: use a newer one."
+                if newer
+                else "The same config gives other weights now. Train it again, or use that version.",
             )
         try:
             config = from_dict(record["config"])
@@ -330,11 +354,21 @@ class Run:
             file.write(f"{_now()} {text}\n")
 
     def remove(self) -> None:
-        """Delete it, rows and all: in one rename, so that a kill leaves the whole run or none. Raises as `lock`."""
+        """Delete it, rows and all: in one rename, so that a kill leaves the whole run or none.
+
+        Raises as `lock`, and UserError where there is more in the folder than a run has.
+        """
         with self.lock():
-            grave = Path(tempfile.mkdtemp(prefix=".removed-", dir=self.path.parent))
+            others = (file.name for file in self.path.iterdir() if not file.name.startswith("."))
+            if foreign := sorted(set(others) - set(FILES)):
+                raise UserError(
+                    f"{self.path} holds {foreign[0]}, which is of no run.", "Nothing was removed. Take it out first."
+                )
+            grave = Path(tempfile.mkdtemp(prefix=_GRAVE, dir=self.path.parent))
             self.path.rename(grave / self.name)
-        shutil.rmtree(grave)
+        for one in (grave, *self.path.parent.glob(f"{_GRAVE}*")):  # of a removal that was killed too
+            if any(one.glob("*")):  # else it is one that another process is about to fill
+                shutil.rmtree(one, ignore_errors=one != grave)
 
 
 class Followed(Run):
@@ -348,6 +382,9 @@ class Followed(Run):
 
     def finish(self, **fields: Any) -> None:
         pass
+
+
+_GRAVE = ".removed-"
 
 
 def _now() -> str:

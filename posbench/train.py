@@ -225,6 +225,7 @@ def _loop(
                 run.write_status("interrupted" if asked else "running", **_status(config, batches, state))
                 saved = time.monotonic()
                 if asked:
+                    tell(f"interrupted at step {state.step} of {steps}, with a checkpoint")
                     stop.leave()
             bar.update(state.step, journal.text)
         journal.fetch()

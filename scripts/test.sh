@@ -11,8 +11,10 @@ environment "[test,books]"
 export OMP_NUM_THREADS=1
 .venv/bin/python -m ruff format --check .
 .venv/bin/python -m ruff check .
-.venv/bin/python -m mypy
+.venv/bin/python -m mypy &
+types=$!
 .venv/bin/python scripts/results.py check
 .venv/bin/python scripts/goals.py check
 .venv/bin/python -m pytest --doctest-modules posbench </dev/null
+wait $types
 .venv/bin/python -m pytest -n 2 --dist worksteal "$@" </dev/null

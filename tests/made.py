@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tiny
+import torch
 
 from posbench import checkpoint, records, run
 from posbench.config import Config, Model, Train
@@ -71,6 +72,7 @@ def finished(made: Config) -> Run:
         "tokenizer": {"fingerprint": prepared.tokenizer.fingerprint, "vocab_size": vocab_size},
         "steps": 4,
         "decisions": {"precision": "fp32"},
+        "versions": {"torch": torch.__version__},
     }
     trained = Run(run.directory(made))
     with trained.lock():

@@ -17,7 +17,7 @@ from posbench.errors import UserError
 from posbench.model import Decoder
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-STORED = Decisions("cpu", 2, "fp32", False, "causal", 4096, {"threads": "asked for"})
+STORED = Decisions("cpu", 2, "fp32", False, "causal", 4096, reasons={"threads": "asked for"})
 
 
 def config(**train) -> Config:
@@ -138,6 +138,20 @@ def test_each_stored_decision_holds_and_gets_one_line():
         "compile stays False as at step 0, though it would now be True",
         "micro_tokens stays 4096 as at step 0, though it would now be 512",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("threads", "abc"), ("precision", "fp8"), ("device", "tpu"), ("compile", 1), ("kernel", None)]
+)
+def test_a_stored_decision_that_is_none_is_named(name, value):
+    """Obeyed, it would end in a traceback, or train on in another precision without a word."""
+    damaged = record()
+    damaged["decisions"][name] = value
+    with pytest.raises(UserError, match=f"run.json are damaged: {name} is {value!r}"):
+        decisions.obey(STORED, damaged)
+    del damaged["decisions"][name]
+    with pytest.raises(UserError, match=f"{name} is None"):
+        decisions.obey(STORED, damaged)
 
 
 def test_another_number_of_processes_decides_anew_what_it_shares_out():

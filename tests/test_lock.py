@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from posbench import files, lock
-from posbench.lock import HeldError, Lock, Owner, ReplacedError
+from posbench.lock import GoneError, HeldError, Lock, Owner, ReplacedError
 
 NOBODY = 2**22 + 1
 """Process ids end below 2^22 on Linux: this one is nobody's."""
@@ -199,6 +200,29 @@ def test_a_lock_that_was_removed_is_lost(folder: Path):
         (folder / lock.NAME).unlink()
         with pytest.raises(ReplacedError):
             files.write_bytes(folder / "status.json", b"")
+
+
+def test_a_folder_that_was_removed_is_said_to_be(folder: Path):
+    """Nobody has taken it over: what was trained in it is lost, and a sweep must not wait for another process."""
+    with lock.hold(folder, "rope"):
+        shutil.rmtree(folder)
+        with pytest.raises(GoneError, match="run was removed while this process worked on it") as gone:
+            files.write_bytes(folder / "status.json", b"")
+        assert not isinstance(gone.value, HeldError)
+
+
+def test_a_link_to_nowhere_is_nobodys_lock(folder: Path):
+    (folder / lock.NAME).symlink_to("nowhere")
+    assert lock.owner(folder) is None
+    with lock.hold(folder, "rope"):
+        assert lock.owner(folder).pid == os.getpid()
+
+
+def test_a_folder_in_place_of_a_lock_is_refused_and_costs_no_overview(folder: Path):
+    (folder / lock.NAME).mkdir()
+    assert lock.owner(folder) is not None
+    with pytest.raises((OSError, HeldError)):
+        lock.hold(folder, "rope").__enter__()
 
 
 def test_a_heartbeat_is_a_touch_and_ends_with_the_lock(folder: Path):

@@ -25,7 +25,7 @@ import toys
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from posbench import launch, processes, train
+from posbench import launch, processes, system, train
 from posbench.compose import settled
 from posbench.config import Config, Optim
 from posbench.decisions import Decisions
@@ -314,6 +314,15 @@ def test_a_users_mistake_in_a_process_that_follows_is_no_traceback(
 
 
 # What is refused ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_a_process_whose_starter_is_gone_before_they_met_does_not_wait_for_it():
+    """It would ask the store of a process that is dead, for as long as that may take to answer."""
+    there = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    words = [sys.executable, "-m", "posbench.elastic", "nowhere"]
+    gone = system.environment() | there | {processes.STARTER: "1"}
+    assert subprocess.run(words, env=gone, capture_output=True, check=False, timeout=120).returncode == 1
 
 
 @pytest.mark.parametrize(

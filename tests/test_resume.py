@@ -166,6 +166,7 @@ def test_a_signal_writes_a_checkpoint_and_ends_the_process_as_usual(
     run = Run(runs.directory(config))
     assert run.status()["state"] == "interrupted"
     assert run.status()["step"] == checkpoint_step(run.path) == 8
+    assert (run.path / "log.txt").read_text().endswith(" interrupted at step 8 of 20, with a checkpoint\n")
     whole = toys.undisturbed(config, tmp_path, monkeypatch)
     assert toys.sha(train.train(config).weights) == toys.sha(whole.weights)
 

@@ -46,6 +46,7 @@ def begun(asked: Config, digest: str = "d" * 64) -> Run:
         "tokenizer": {"fingerprint": TOKENIZER.fingerprint, "vocab_size": 257},
         "steps": 4,
         "decisions": {},
+        "versions": {"torch": "2.13.0"},
     }
     with run.lock():
         run.begin(asked, TOKENIZER, record)

@@ -19,11 +19,13 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import posbench
+from posbench import streams
 from posbench.cli import (
     bench,
     bridge,
@@ -46,6 +48,11 @@ from posbench.stop import leave_on_sigterm
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
+
+TERMINATED = 143
+"""128 + SIGTERM."""
+
+GOES_ON = "The same command goes on from what is finished."
 
 PIPE_CLOSED = 141
 """128 + SIGPIPE."""
@@ -94,6 +101,7 @@ def _posbench(
 
 def main() -> None:
     """The entry point."""
+    streams.prepare()
     leave_on_sigterm()
     if "WORLD_SIZE" not in os.environ:
         sys.exit(run(sys.argv[1:]))
@@ -108,13 +116,14 @@ def run(words: Sequence[str]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         try:
+            _refuse_nowhere()
             if words[-1:] == ["--"]:  # more was meant, and without it train would begin with the defaults
                 raise UserError("Nothing follows '--'.", "Leave it out, or write settings after it.")
             _refuse_twice(words)
             status = app(args=list(words) or ["--help"], prog_name="posbench", standalone_mode=False) or 0
             sys.stdout.flush()
             if status == INTERRUPTED:
-                say("Interrupted. The same command goes on from what is finished.")
+                say(f"Interrupted. {GOES_ON}")
             return status
         except UserError as error:
             bridge.tell(error, bridge.debugging())
@@ -125,6 +134,10 @@ def run(words: Sequence[str]) -> int:
             return error.exit_code
         except typer.Abort:
             return INTERRUPTED
+        except SystemExit as end:
+            if end.code == TERMINATED:
+                say(f"Ended by SIGTERM. {GOES_ON}")
+            raise
         except BrokenPipeError:
             # Whoever read our output has read enough, as in `posbench table | head`.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -135,6 +148,14 @@ def run(words: Sequence[str]) -> int:
                 raise
             bridge.tell(explained, False)
             return 2
+
+
+def _refuse_nowhere() -> None:
+    """Hydra, and every relative path, needs a folder to start from."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("The current folder does not exist any more.", "cd to one that does.") from None
 
 
 def _refuse_twice(words: Sequence[str]) -> None:

@@ -63,6 +63,8 @@ def launch(
             raise UserError(f"{word} has no effect here.", "It belongs to several jobs: add -m.")
         if word.startswith("hydra.mode="):  # a sweep behind our back: unchecked, its failures not gathered
             raise UserError(f"{word} has no effect.", "Write -m to run one job for each of a=1,2.")
+        if word.startswith("hydra.sweeper.params"):
+            raise UserError(f"{word} has no effect.", "Write the lists themselves, as in seed=1,2.")
     with extra_dir(folder):
         task = _Task(work, sweep, command, how, folder, {} if sweep is None else _checked_jobs(rest))
         with tempfile.TemporaryDirectory(prefix="posbench-") as scratch:
@@ -215,13 +217,15 @@ class _Task:
 
     def finish(self) -> None:
         """Raise what the one job raised, or sum the sweep up and exit with 1 when a job failed."""
-        from posbench.launch import summary
+        from posbench.launch import summary, tally
 
         if self.error is not None:
             raise self.error
         lines = summary(self.results)
         for line in lines:
             say(line)
+        if len(self.results) > 1:
+            say(tally(result for _, result in self.results))
         if lines:
             raise typer.Exit(1)
 

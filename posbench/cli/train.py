@@ -86,7 +86,10 @@ def sweep(
 ) -> None:
     """Train one model for each of a=1,2 b=3,4: the same as train -m.
 
-    posbench sweep encoding=rope,alibi 'seed=range(1,4)' workers=2
+    posbench sweep encoding=rope,alibi 'seed=range(1,4)'
+
+    Beside the settings: workers=N at a time; on_error=continue, stop or retry=N after a failure; nproc=N processes for
+    each; hydra/launcher=slurm or ray for a cluster.
     """
     _launch(overrides, True, dry_run, [], config_dir, format)
 

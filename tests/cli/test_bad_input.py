@@ -44,6 +44,9 @@ CASES = [
     ("train -m encoding=rope,alibi encoding.base=5", "In the job encoding=alibi: There is no setting 'encoding.base'."),
     ("train -m encoding=rope,alibi model.heads=7", "In the job encoding=rope: model.heads=7 does not divide"),
     ("train -m encoding=t5,shaw encoding.clip=3", "In the job encoding=t5: There is no setting 'encoding.clip'."),
+    ("sweep encoding=rope,alibi worker=2", "There is no setting 'worker'. Did you mean 'workers'?"),
+    ("sweep 'seed=choice(1,2),3'", "A choice(...) or range(...) stands within a list of values."),
+    ("sweep 'hydra.sweeper.params={seed: \"1,2\"}'", "has no effect.\nWrite the lists themselves, as in seed=1,2."),
     # Commas, brackets, quotes (CLI-1).
     ("train encoding=rope,alibi", "rope,alibi gives several values.\nposbench train -m runs one job for each."),
     ("train eval.lengths=512,1024", "write 'eval.lengths=[512,1024]'."),

@@ -82,3 +82,34 @@ def test_a_study_that_cannot_be_read_may_list_it(posbench: Posbench, runs: Path,
     assert "model.heads=7 does not divide" in done.err
     assert "may list it" in done.err
     assert left(runs) == [*NAMES]
+
+
+@pytest.mark.parametrize("file", ["status.json", "run.json"])
+def test_a_folder_of_something_else_is_no_run(posbench: Posbench, runs: Path, tmp_path: Path, file: str):
+    """Other programs write a status.json too."""
+    (project := tmp_path / "here" / "rope").mkdir()
+    (project / file).write_text('{"status": "fine"}')
+    for word in ("./rope", str(project)):
+        done = posbench(f"rm {word} --yes")
+        assert (done.status, done.err.splitlines()[0]) == (2, f"error: There is no run '{word}' in {runs}.")
+    assert posbench("rm rope --yes").err == f"removed {runs / NAMES[1]}\n"
+    assert (project / file).is_file()
+
+
+def test_what_is_of_no_run_is_not_removed_with_it(posbench: Posbench, runs: Path):
+    (runs / NAMES[1] / "thesis.tex").write_text("precious")
+    done = posbench("rm rope --yes")
+    assert done.status == 2
+    assert (
+        done.err
+        == f"error: {runs / NAMES[1]} holds thesis.tex, which is of no run.\nNothing was removed. Take it out first.\n"
+    )
+    assert left(runs) == [*NAMES]
+
+
+def test_what_a_killed_removal_left_goes_with_the_next(posbench: Posbench, runs: Path):
+    """One that is still empty is another process's, which is about to move a run into it."""
+    (runs / ".removed-a" / "alibi" / "rows").mkdir(parents=True)
+    (runs / ".removed-b").mkdir()
+    assert posbench("rm rope --yes").status == 0
+    assert left(runs) == [".removed-b", NAMES[0]]

@@ -92,7 +92,9 @@ def test_a_sigterm_while_a_run_is_measured_sums_up_and_begins_no_other(
         signal.signal(signal.SIGTERM, before)
     assert left.value.code == 128 + signal.SIGTERM
     assert measured == ["rope", "alibi"]
-    assert "1 of 3 jobs failed, 2 not begun:\n" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 of 3 jobs failed, 2 not begun:\n" in said
+    assert said.endswith("Ended by SIGTERM. The same command goes on from what is finished.\n")
     assert lock.NAME not in {file.name for file in (tmp_path / "runs").rglob("*")}
 
 

@@ -157,6 +157,7 @@ def test_a_sweep_can_be_told_to_begin_no_job_after_one_that_failed(
     assert done.status == 1
     assert [config.encoding["name"] for config, _ in trained] == ["rope", "learned"]
     assert "1 of 4 jobs failed, 2 not begun:\n  encoding=learned: the loss is no longer finite\n" in done.err
+    assert done.err.endswith("\n4 jobs: 1 done, 1 failed, 2 not begun\n")
 
 
 def test_a_disk_that_is_full_is_one_line_in_a_sweep_too(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):
