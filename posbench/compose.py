@@ -252,21 +252,23 @@ def combinations(words: Sequence[str]) -> list[list[str]]:
 
 
 def refuse_too_many(what: str, jobs: int) -> None:
-    """Raise `UserError` for more jobs than anybody would wait for to be composed: a hundred take a second or more."""
+    """Raise `UserError` for more jobs than anybody would wait for to be composed."""
     if jobs > MOST_JOBS:
         raise UserError(
             f"{what} makes {jobs:,} jobs, and at most {MOST_JOBS:,} can be made at once.",
-            "Give it a part at a time, as in seed=range(1,1001).",
+            "Give it in parts, as in seed=range(1,1001).",
         )
 
 
 def _values(one: Any) -> int:
-    """How many values a parsed override has, without making them; of a glob 1. Raises `UserError` where it has no end."""
+    """How many values a parsed override has, without making them; of a glob 1. `UserError` where it has no end."""
     from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
 
-    found = one.value() if one.is_discrete_sweep() else None
+    found: Any = one.value() if one.is_discrete_sweep() else None
     if isinstance(found, RangeSweep):
-        if not found.step or any(str(n).strip("-") in ("inf", "nan") for n in (found.start, found.stop, found.step)):
+        numbers: list[Any] = [found.start, found.stop, found.step]
+        start, stop, step = numbers
+        if not step or any(str(number).strip("-") in ("inf", "nan") for number in numbers):
             raise UserError(f"{one.input_line} has no end.", "Write for example range(1,5), which is 1 to 4.")
-        return max(0, int(-((found.start - found.stop) // found.step)))
+        return max(0, int(-((start - stop) // step)))
     return len(found.list) if isinstance(found, ChoiceSweep) else 1

@@ -28,6 +28,7 @@ import numpy as np
 from posbench import files
 from posbench.errors import UserError, reason
 from posbench.run import root
+from posbench.stored import parse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -229,7 +230,7 @@ def load(path: Path) -> Row:
     """The row of one file. Raises `UserError` for anything but a complete row whose arrays lie beside it."""
     path = Path(path)
     try:
-        record = json.loads(path.read_bytes())
+        record = parse(path.read_bytes())
         checksum = record.pop("sha256")
         if record["key"]["format"] != FORMAT:
             raise UserError(f"{path} is a row of format {record['key']['format']}; this posbench reads {FORMAT}.")
@@ -237,7 +238,7 @@ def load(path: Path) -> Row:
         complete = checksum == _sha256(record) and path.stem == file_name(row)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {reason(error)}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is not a row of posbench.") from error
     if not complete:
         raise UserError(f"{path} was changed after it was written.")

@@ -3,9 +3,11 @@
 done, done, rows only       nothing is left to do (the latter has lost its weights since)
 running, evaluating         a process is at it now; starting: it reads the text or makes the model
 failed                      and why
-interrupted, stopped        nobody is at it; the same command goes on (stopped: it was killed)
+interrupted, stopped        nobody is at it; the same command goes on (stopped: it was killed, maybe before its first
+                            checkpoint)
 trained                     not yet measured, or not all of it
 older format                the same config gives other weights now: it is another run, with a name of its own
+newer format                this posbench is older than it: another one can read it
 waiting                     not begun
 damaged                     and what of it
 """
@@ -24,11 +26,13 @@ from posbench.errors import UserError
 from posbench.identity import FORMAT
 from posbench.report.tables import Cell, Column, Table, table
 from posbench.run import Run
+from posbench.stored import parse
 
 if TYPE_CHECKING:
     from posbench.evaluate import Request
+    from posbench.records import Row
 
-FINAL = ("done", "done, rows only", "failed", "damaged", "older format")
+FINAL = ("done", "done, rows only", "failed", "damaged", "older format", "newer format")
 """States that nothing will change by itself."""
 
 _TAIL_BYTES = 1 << 13
@@ -77,13 +81,16 @@ def look(run: Run, requests: Sequence[Request] | None = None) -> dict[str, Any]:
     found |= {"run": run.name, "rows": _rows(run, requests)}
     try:
         status = run.status()
+        record = run.record if run.started else {"format": FORMAT}
     except UserError as error:
         return found | {"state": "damaged", "reason": error.message}
     owner = lock.owner(run.path)
     found |= {key: status[key] for key in ("step", "steps", "loss", "reason") if key in status and run.started}
-    state = status["state"]
-    if state != "new" and run.started and run.record["format"] != FORMAT:
-        state = "older format"
+    state, reason = status["state"], None if owner is None else str(owner)
+    if record["format"] != FORMAT:
+        newer = isinstance(record["format"], int) and record["format"] > FORMAT
+        state = "newer format" if newer else "older format"
+        reason = f"format {record['format']}, and this posbench has {FORMAT}"
     elif state == "running":
         found |= _live(run, found)
     elif state in ("done", "rows only"):
@@ -91,10 +98,10 @@ def look(run: Run, requests: Sequence[Request] | None = None) -> dict[str, Any]:
     elif owner is not None:
         state = "starting"
     elif state == "new":
-        state = "waiting"
-    found["state"] = state
-    found["reason"] = status.get("reason") if state == "failed" else None if owner is None else str(owner)
-    return found
+        state, reason = ("stopped", "before its first checkpoint") if run.started else ("waiting", None)
+    if state == "failed":
+        reason = status.get("reason")
+    return found | {"state": state, "reason": reason}
 
 
 def _measured(state: str, held: bool, rows: int, requests: Sequence[Request] | None) -> str:
@@ -111,7 +118,7 @@ def _live(run: Run, found: dict[str, Any]) -> dict[str, Any]:
         stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
         for text in reversed(stream.read().split(b"\n")):
             with suppress(ValueError, KeyError, TypeError):
-                line = json.loads(text)
+                line = parse(text)
                 step, speed = line["step"], line["tokens_per_second"]
                 left = (found["steps"] - step) * line["tokens"] / step / speed
                 return {"step": step, "loss": line["loss"], "tokens_per_second": speed, "seconds_left": left}
@@ -119,29 +126,44 @@ def _live(run: Run, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(run: Run, requests: Sequence[Request] | None) -> int:
-    there = [key for file in run.rows_dir.glob("[!.]*.json") if (key := _key(file, file.stat().st_mtime_ns))]
+    there = [row for file in run.rows_dir.glob("[!.]*.json") if (row := _row(file))]
     if requests is None:
         return len(there)
-    return sum(any(_answers(key, request) for key in there) for request in requests)
+    return sum(any(_answers(row, request) for row in there) for request in requests)
 
 
-@lru_cache(maxsize=1 << 16)
-def _key(file: Path, changed: int) -> dict[str, Any] | None:
-    """What a row is of; None for a file that is no row. `changed` is when it was, so that a new one is read again."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        row = json.loads(file.read_bytes())
-        return {**row["key"], "targets": row["result"]["targets"]}
+def _row(file: Path) -> Row | None:
+    """The row in a file; None where there is none that a table or a study would take."""
+    with suppress(OSError, UserError):
+        marks = [_mark(one) for one in (file, file.with_suffix(".npz"))]
+        return _loaded(file, *marks)
     return None
 
 
-def _answers(key: dict[str, Any], request: Request) -> bool:
-    from posbench.records import READING  # here, since what is seen without a study can do without numpy
+def _mark(file: Path) -> tuple[int, ...] | None:
+    """What is another one as soon as a file is; None where there is none."""
+    with suppress(FileNotFoundError):
+        seen = file.stat()
+        return seen.st_mtime_ns, seen.st_size, seen.st_ino
+    return None
 
-    if any(key.get(name) != getattr(request, name) for name in READING):
+
+@lru_cache(maxsize=1 << 16)
+def _loaded(file: Path, *marks: tuple[int, ...] | None) -> Row:
+    """Read once, however often it is looked at: with `marks`, so that a new one is read again."""
+    from posbench import records  # here, since where there are no rows it goes without numpy
+
+    return records.load(file)
+
+
+def _answers(row: Row, request: Request) -> bool:
+    from posbench.records import READING
+
+    if any(getattr(row, name) != getattr(request, name) for name in READING):
         return False
     # A text may have fewer targets than are asked for.
-    fits = request.targets is None or key["targets"] <= request.targets
-    return fits and _extension(key.get("extension")) == _extension(request.extension)
+    fits = request.targets is None or row.targets <= request.targets
+    return fits and _extension(row.extension) == _extension(request.extension)
 
 
 def _extension(text: str | None) -> str | None:

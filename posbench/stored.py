@@ -20,10 +20,18 @@ def damaged(file: Path, why: str) -> UserError:
     return UserError(f"{file} is damaged: {why}.", REMOVE)
 
 
+def parse(content: bytes | str) -> Any:
+    """What JSON says. Raises ValueError for anything that is none, also for what is nested deeper than can be read."""
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file of a run. Raises UserError naming the file when there is none."""
     try:
-        value = json.loads(file.read_bytes())
+        value = parse(file.read_bytes())
     except FileNotFoundError as error:
         raise UserError(f"{file.parent} holds no run: there is no {file.name} in it.") from error
     except (OSError, ValueError) as error:
@@ -83,7 +91,7 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
     lines = []
     for number, line in enumerate([*whole, torn] if torn else whole, start=1):
         try:
-            value = json.loads(line)
+            value = parse(line)
             if not (is_number(value["step"]) and is_number(value["loss" if "loss" in value else "valid"])):
                 raise ValueError(line)
             lines.append({**value, "step": int(value["step"])})

@@ -24,16 +24,15 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from posbench import baselines, evaluate, launch, system
-from posbench.compose import combinations, compose
+from posbench import baselines, entries, evaluate, launch, system
+from posbench.compose import combinations, compose, refuse_too_many
 from posbench.config import Config, Eval
 from posbench.data import tokens
 from posbench.errors import UserError, reason, unknown
@@ -106,35 +105,38 @@ class Outcome:
 
 def load(name: str) -> Study:
     """The study of that name in the config folders, or of the YAML file at that path; `UserError` for a bad one."""
+    return _load(name, ())
+
+
+def _load(name: str, within: tuple[Path, ...]) -> Study:
+    """`within`: the studies that have it read for its claims."""
     file = Path(name)
     if file.suffix not in (".yaml", ".yml"):
         known = files("study")
         if name not in known:
             raise unknown("study", name, known)
         file = known[name]
-    try:
-        entries = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise UserError(f"The study {file} cannot be read.", " ".join(str(error).split())) from error
-    if not isinstance(entries, Mapping):
-        raise UserError(f"The study {file} is no mapping of keys.", f"key of a study: {', '.join(KEYS)}")
-    _known("key of a study", entries, KEYS)
-    runs = [_words(file, "a run", own) for own in _listed(entries.get("runs"))]
-    for listed in _listed(entries.get("runs_from")):
-        runs += _runs_from(file.parent / str(listed))
+    here = f"The study {file}"
+    found = entries.read_yaml(file, "The study")
+    if not isinstance(found, Mapping):
+        raise UserError(f"{here} is no mapping of keys.", f"key of a study: {', '.join(KEYS)}")
+    _known("key of a study", found, KEYS)
+    runs = [entries.words(here, "a run", own) for own in entries.listed(found.get("runs"))]
+    for one in _texts(here, found, "runs_from"):
+        runs += _runs_from(file.parent / one)
     if not runs:
-        raise UserError(f"The study {file} names no runs.", "As in runs: [[encoding=rope], [encoding=alibi]]")
-    own_claims = [_mapping(file, "a claim", one) for one in _listed(entries.get("claims"))]
-    primary = None if entries.get("primary") is None else _listed(entries["primary"])
+        raise UserError(f"{here} names no runs.", "As in runs: [[encoding=rope], [encoding=alibi]]")
+    own_claims = [entries.mapping(here, "a claim", one) for one in entries.listed(found.get("claims"))]
+    primary = None if found.get("primary") is None else _texts(here, found, "primary")
     study = Study(
         name=file.stem,
-        title=str(entries.get("title") or file.stem),
-        common=_words(file, "a 'common'", entries.get("common")),
+        title=entries.text(here, "title", found.get("title")) or file.stem,
+        common=entries.words(here, "a 'common'", found.get("common")),
         runs=runs,
-        evals=_evals(file, entries.get("evals")),
-        references=[str(name) for name in _listed(entries.get("references"))],
-        budgets=_budgets(file, entries.get("budgets")),
-        claims=claims.parse(own_claims, _claims_from(file, entries), primary),
+        evals=_evals(here, found.get("evals")),
+        references=_texts(here, found, "references"),
+        budgets=_budgets(here, found.get("budgets")),
+        claims=claims.parse(own_claims, _claims_from(file, _texts(here, found, "claims_from"), within), primary),
     )
     for reference in study.references:
         if reference not in baselines.NAMES:
@@ -144,65 +146,54 @@ def load(name: str) -> Study:
     return study
 
 
-def _listed(entry: Any) -> list[Any]:
-    """What stands in a list or alone; an empty entry is an empty list."""
-    return entry if isinstance(entry, list) else [] if entry is None else [entry]
+def _texts(here: str, found: Mapping[str, Any], key: str) -> list[str]:
+    """The texts that stand under a key, in a list or alone."""
+    return [text for one in entries.listed(found.get(key)) if (text := entries.text(here, key, one)) is not None]
 
 
-def _mapping(file: Path, what: str, entry: Any) -> dict[str, Any]:
-    """The keys and values of an entry; an empty one has none."""
-    if entry is None:
-        return {}
-    if not isinstance(entry, Mapping):
-        raise UserError(f"The study {file} has {what} that is no mapping of keys: {entry}.", "As in name: {key: value}")
-    return {str(key): value for key, value in entry.items()}
-
-
-def _words(file: Path, what: str, entry: Any) -> list[str]:
-    """Overrides: a list of them, or a line as after `posbench train`; an empty entry is an empty list."""
-    try:
-        words = shlex.split(entry) if isinstance(entry, str) else [] if entry is None else entry
-    except ValueError as error:
-        raise UserError(f"The study {file} has {what} that cannot be read, {entry}: {reason(error)}.") from error
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError(
-            f"The study {file} has {what} that is no list of settings: {entry}.", "As in [encoding=rope, seed=2]"
-        )
-    return words
-
-
-def _evals(file: Path, entry: Any) -> dict[str, dict[str, Any]]:
+def _evals(here: str, entry: Any) -> dict[str, dict[str, Any]]:
     """The settings of each eval by its name."""
-    return {name: _mapping(file, "an eval", settings) for name, settings in _mapping(file, "'evals'", entry).items()}
+    evals = entries.mapping(here, "'evals'", entry)
+    found = {name: entries.mapping(here, "an eval", settings) for name, settings in evals.items()}
+    for name, settings in found.items():
+        for key, value in settings.items():
+            if any(isinstance(one, Mapping | list) for one in entries.listed(value)):
+                raise UserError(
+                    f"{here} has the eval {name} with '{key}' that is neither a value nor a list of values: {value}.",
+                    "As in lengths: [64, 128]",
+                )
+    return found
 
 
-def _budgets(file: Path, entry: Any) -> dict[str, dict[str, Any]]:
+def _budgets(here: str, entry: Any) -> dict[str, dict[str, Any]]:
     """Each budget by its name, with all of its keys; without any there is one, which changes nothing."""
     found = {}
-    for name, budget in (_mapping(file, "'budgets'", entry) or {"default": {}}).items():
-        own = _mapping(file, "a budget", budget)
+    for name, budget in (entries.mapping(here, "'budgets'", entry) or {"default": {}}).items():
+        own = entries.mapping(here, "a budget", budget)
         _known("key of a budget", own, BUDGET_KEYS)
-        words, evals = _words(file, "a 'common'", own.get("common")), _evals(file, own.get("evals"))
-        found[name] = {"common": words, "evals": evals, "note": own.get("note")}
+        found[name] = {
+            "common": entries.words(here, "a 'common'", own.get("common")),
+            "evals": _evals(here, own.get("evals")),
+            "note": entries.text(here, "note", own.get("note")),
+        }
     return found
 
 
 def _runs_from(file: Path) -> list[list[str]]:
     """The runs of a list in a file: one a line, in the words of a command line; what follows a # is left out."""
     try:
-        lines = [shlex.split(line, comments=True) for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [shlex.split(line, comments=True) for line in entries.read_text(file).splitlines()]
     except (OSError, ValueError) as error:
         raise UserError(f"The list of runs {file} cannot be read: {reason(error)}.") from error
     return [words for words in lines if words]
 
 
-def _claims_from(file: Path, entries: Mapping[str, Any]) -> list[Claim]:
+def _claims_from(file: Path, names: Sequence[str], within: tuple[Path, ...]) -> list[Claim]:
     """The claims of the other studies that a study names."""
-    names = map(str, _listed(entries.get("claims_from")))
-    try:
-        studies = [load(str(file.parent / name) if Path(name).suffix else name) for name in names]
-    except RecursionError:
-        raise UserError(f"The study {file} has claims from itself.") from None
+    within = (*within, file.resolve())
+    if file.resolve() in within[:-1]:
+        raise UserError(f"The study {file} has claims from itself.")
+    studies = [_load(str(file.parent / name) if Path(name).suffix else name, within) for name in names]
     return [claim for study in studies for claim in study.claims]
 
 
@@ -223,14 +214,16 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), f
     chosen = study.budgets[budget]
     common = [*study.common, *chosen["common"]]
     extra = ["--config-dir", folder] if folder else []
-    jobs = []
+    listed, jobs = [], []
     for own in study.runs:
-        try:
-            for words in combinations(_last([*common, *own, *overrides])):
+        with _naming(own):
+            listed.append(combinations(_last([*common, *own, *overrides])))
+    refuse_too_many(f"The study {study.name}", sum(map(len, listed)))
+    for own, words_of in zip(study.runs, listed, strict=True):
+        with _naming(own):
+            for words in words_of:
                 config = compose(words)
                 jobs.append(Job(config, shlex.join(["posbench", "train", *words, *extra]), run_name(config)))
-        except UserError as error:
-            raise UserError(f"In the run {shlex.join(own)}: {error.message}", error.hint) from error
     names = [job.label for job in jobs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -244,6 +237,15 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), f
     asked = [[one for eval in evals for one in evaluate.requests(job.config, eval)] for job in jobs]
     jobs = [replace(job, requests=requests) for job, requests in zip(jobs, asked, strict=True)]
     return Plan(study, budget, jobs, evals, chosen["note"])
+
+
+@contextmanager
+def _naming(own: Sequence[str]) -> Iterator[None]:
+    """Within it, a `UserError` says in which run of the study it is."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"In the run {shlex.join(own)}: {error.message}", error.hint) from error
 
 
 def _last(words: Sequence[str]) -> list[str]:

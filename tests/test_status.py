@@ -140,10 +140,66 @@ def test_a_damaged_one_is_named_and_the_others_are_shown(run: Run, tmp_path: Pat
     assert "2 runs: 1 damaged, 1 waiting" in text
 
 
-def test_a_row_that_is_no_row_does_not_count(run: Run):
+def test_a_run_of_a_newer_format_is_not_called_older(run: Run):
+    file = run.path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": FORMAT + 1}))
+    seen = status.look(Run(run.path))
+    assert (seen["state"], seen["reason"]) == ("newer format", f"format {FORMAT + 1}, and this posbench has {FORMAT}")
+
+
+def test_one_that_was_killed_before_its_first_checkpoint_is_not_waiting(run: Run):
+    """Its record is there, and no status yet."""
+    (run.path / "status.json").unlink()
+    seen = status.look(Run(run.path))
+    assert (seen["state"], seen["step"], seen["reason"]) == ("stopped", 0, "before its first checkpoint")
+    with run.lock():
+        assert state(run) == "starting"
+
+
+@pytest.mark.parametrize("content", ["{}", "[", "[" * 100_000, '{"key": []}'])
+def test_a_row_that_is_no_row_does_not_count(run: Run, content: str):
     run.rows_dir.mkdir()
-    (run.rows_dir / "sliding-64.json").write_text("{}")
+    (run.rows_dir / "sliding-64.json").write_text(content)
+    assert status.look(run)["rows"] == status.look(run, asked(run))["rows"] == 0
+
+
+def test_a_row_that_is_gone_does_not_count(run: Run):
+    """As of one that is removed between two looks."""
+    run.rows_dir.mkdir()
+    (run.rows_dir / "sliding-64.json").symlink_to(run.path / "nowhere")
+    (run.rows_dir / "sliding-128.json").symlink_to("sliding-128.json")
     assert status.look(run)["rows"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [("key", {"extension": "foo"}), ("key", {"extension": ["yarn"]}), ("result", {"targets": None})]
+    + [("result", {"perplexity": 1.0})],
+)
+def test_a_row_that_was_edited_does_not_count_since_it_will_be_measured_again(run: Run, kind: str, changed: dict):
+    wanted = asked(run)
+    file = evaluate.evaluate(run, wanted)[0].path
+    assert state(run, wanted) == "done"
+    record = json.loads(file.read_bytes())
+    file.write_text(json.dumps(record | {kind: record[kind] | changed}))
+    assert status.look(run, wanted)["rows"] == status.look(run)["rows"] == 1
+    assert len(evaluate.missing(run, wanted)) == 1
+    evaluate.evaluate(run, wanted)
+    assert state(run, wanted) == "done"
+
+
+def test_a_row_without_its_arrays_does_not_count(run: Run):
+    wanted = asked(run)
+    rows = evaluate.evaluate(run, wanted)
+    assert state(run, wanted) == "done"
+    rows[0].path.with_suffix(".npz").unlink()
+    assert state(run, wanted) == "trained"
+
+
+def test_a_status_nested_past_all_reading_is_damaged(run: Run):
+    (run.path / "status.json").write_text("[" * 100_000)
+    seen = status.look(run)
+    assert (seen["state"], "nested too deeply" in seen["reason"]) == ("damaged", True)
 
 
 @pytest.mark.usefixtures("held")

@@ -160,6 +160,21 @@ def test_only_the_smoke_budget_says_that_its_numbers_mean_nothing():
         ({"primary": "rope wins"}, "no claim to be primary 'rope wins'"),
         ({"budgets": {"default": {"evals": {"flatt": {}}}}}, "Did you mean 'flat'"),
         ({"budgets": {"default": {"tokens": 5}}}, "no key of a budget 'tokens'"),
+        ({"title": 5}, "a 'title' that is no text: 5"),
+        ({"title": False}, "a 'title' that is no text: False"),
+        ({"budgets": {"default": {"note": 5}}}, "a 'note' that is no text: 5"),
+        ({"budgets": {"default": {"note": ["x"]}}}, "a 'note' that is no text"),
+        ({"budgets": {2026: {}}}, "'budgets' with a key that is no text: 2026"),
+        ({"evals": {True: {}}}, "'evals' with a key that is no text: True"),
+        ({"runs_from": [["list.txt"]]}, "a 'runs_from' that is no text"),
+        ({"claims_from": 5}, "a 'claims_from' that is no text"),
+        ({"claims": [made.claim(note=5)]}, "The claim 'ALiBi at 2 L' cannot be read: 'note' is 5, which is no text"),
+        ({"runs": ["seed=range(0,0)"]}, "In the run 'seed=range\\(0,0\\)': .*makes no job"),
+        ({"runs": ["seed=range(0,9000)", "seed=range(9000,18000)"]}, "The study mine makes 18,000 jobs"),
+        ({"evals": {"flat": {"lengths": {64: 1}}}}, "'lengths' that is neither a value nor a list"),
+        ({"evals": {"flat": {"lengths": [[64]]}}}, "the eval flat with 'lengths' that is neither a value nor a list"),
+        ({"budgets": {"default": {"evals": {"flat": {"targets": {"a": 1}}}}}}, "'targets' that is neither a value"),
+        ({"evals": {"flat": {"targets": "1:30"}}}, "eval.targets: '1:30' is no whole number"),
         ({"runs": [["encoding=ropee"]]}, "Did you mean 'rope'"),
         ({"runs": [["encoding=rope"], ["encoding=rope"]]}, "twice"),
         ({"runs": [["encoding=rope"], ["model.heads=7"]]}, "model.heads=7"),
@@ -179,6 +194,21 @@ def test_a_study_that_is_no_text_cannot_be_read(tmp_path):
     file.write_bytes("title: café\nruns: [[encoding=rope]]\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"mine\.yaml cannot be read\.\n'utf-8' codec"):
         study.load(str(file))
+
+
+def test_a_key_that_is_there_twice_is_refused_since_the_first_would_be_lost(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("runs: [[encoding=rope]]\nruns: [[encoding=alibi]]\n")
+    with pytest.raises(
+        UserError, match=r"mine\.yaml cannot be read\.\nLine 2, column 1: the key 'runs' is there twice"
+    ):
+        study.load(str(file))
+
+
+def test_a_length_with_a_zero_before_it_is_decimal(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("runs: [[encoding=rope]]\nevals: {flat: {lengths: [0100]}}\n")
+    assert study.plan(study.load(str(file))).evals[0].lengths == [100]
 
 
 def test_an_entry_that_is_left_empty_is_empty(tmp_path):
@@ -304,7 +334,7 @@ def test_a_text_that_cannot_be_had_is_one_error_before_the_first_run(tmp_path, f
 
 def test_runs_come_from_a_list_in_a_file_too_and_each_may_be_several(tmp_path, fakes):
     """Not only products: each encoding with its own training length, and of one of them three seeds."""
-    (tmp_path / "list.txt").write_text("# what else\n\nencoding=t5 train.length=32  # shorter\nencoding=fire\n")
+    (tmp_path / "list.txt").write_text("\ufeff# what else\n\nencoding=t5 train.length=32  # shorter\nencoding=fire\n")
     runs = [["encoding=rope", "train.length=128"], "encoding=alibi seed=1,2,3"]
     plan = study.plan(study.load(write(tmp_path, runs=runs, runs_from="list.txt")))
     made = [(one.config.encoding["name"], one.config.train.length, one.config.seed) for one in plan.jobs]

@@ -60,7 +60,7 @@ def test_without_a_study_every_run_is_shown(posbench: Posbench, tmp_path: Path):
     path.mkdir(parents=True)
     (path / "run.json").write_text("{}")
     (row,) = rows(posbench("status --format json").out)
-    assert (row["run"], row["state"]) == (path.name, "waiting")
+    assert (row["run"], row["state"]) == (path.name, "damaged")
 
 
 def test_a_run_that_failed_before_step_0_is_shown_with_why_and_can_be_removed(posbench: Posbench, tmp_path: Path):

@@ -131,6 +131,22 @@ def test_combinations_are_those_of_hydras_grammar(words: list[str], jobs: list[l
     assert combinations(words) == jobs
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["seed=range(1,1000001)"], "makes 1,000,000 jobs, and at most 10,000 can be made"),
+        (["seed=range(0,200)", "train.length=range(0,200)"], "makes 40,000 jobs"),
+        (["seed=range(0.0,1e9,1e-3)"], "makes 1,000,000,000,000 jobs"),
+        (["seed=range(0,0)", "encoding=rope,alibi"], "makes no job"),
+        (["seed=range(0.0,inf)"], r"seed=range\(0.0,inf\) has no end"),
+        (["seed=range(1,5,0)"], r"seed=range\(1,5,0\) has no end"),
+    ],
+)
+def test_jobs_are_counted_before_any_of_them_is_made(words: list[str], message: str):
+    with pytest.raises(UserError, match=message):
+        combinations(words)
+
+
 def test_a_failing_job_does_not_stop_the_others_and_is_named_twice(
     posbench: Posbench, trained: list[tuple[Config, str]]
 ):

@@ -24,6 +24,9 @@ FAILURES = ("fails-by", "holds-to")
 RELATIONS = (*COMPARISONS, *FAILURES)
 KEYS = ("name", "primary", "left", "relation", "right", "margin", "protocol", "paper", "nearest", "note")
 SIDE_KEYS = ("encoding", "train_length", "at", "extension", "protocol", "stride", "block", "minus")
+TEXTS = ("name", "relation", "note", "encoding", "extension", "protocol", "table")
+OPTIONAL = ("note", "extension", "stride", "block")
+WHOLE_NUMBERS = ("train_length", "stride", "block")
 SOURCE_KEYS = ("paper", "table", "left", "right", "minus")
 
 MOST_PRIMARY = 6
@@ -219,8 +222,8 @@ def parse(
 
 
 def _claim(entry: Mapping[str, Any]) -> Claim:
-    _known("key of a claim", entry, KEYS)
     try:
+        _known("key of a claim", entry, KEYS)
         relation, protocol = entry["relation"], entry["protocol"]
         for kind, word, choices in (("relation", relation, RELATIONS), ("protocol", protocol, (*PROTOCOLS, *SPEEDS))):
             if word not in choices:
@@ -250,7 +253,7 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             primary=primary,
             note=entry.get("note"),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         said = error.args[0] if isinstance(error, KeyError) else error
         raise UserError(
             f"The claim {entry.get('name')!r} cannot be read: {said}.", "See posbench/report/claims/__init__.py."
@@ -258,9 +261,15 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
 
 
 def _known(kind: str, entries: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    for key in entries:
+    for key, value in entries.items():
         if key not in allowed:
             raise unknown(kind, str(key), allowed)
+        if value is None and key in OPTIONAL:
+            continue
+        if key in TEXTS and not isinstance(value, str):
+            raise ValueError(f"'{key}' is {value}, which is no text unless it is quoted")
+        if key in WHOLE_NUMBERS and type(value) is not int:
+            raise ValueError(f"'{key}' is {value}, no whole number")
 
 
 def _inherited(side: Side) -> dict[str, Any]:

@@ -44,6 +44,18 @@ def test_equal_has_a_margin_of_one_percent_unless_it_says_another():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"name": 5}, "'name' is 5, which is no text"),
+        ({"name": None}, "'name' is None, which is no text"),
+        ({"note": ["x"]}, "'note' is .*, which is no text"),
+        ({"relation": ["less"]}, "'relation' is .*, which is no text"),
+        ({"left": {"encoding": ["alibi"], "train_length": 128, "at": "2L"}}, "'encoding' is .*, which is no text"),
+        ({"right": {"at": "1L", "extension": 5}}, "'extension' is 5, which is no text"),
+        ({"right": {"at": "1L", "stride": [5]}}, "'stride' is .*, no whole number"),
+        (
+            {"left": {"encoding": "alibi", "train_length": math.inf, "at": "2L"}},
+            "'train_length' is inf, no whole number",
+        ),
+        ({"left": 5}, "cannot be read"),
         ({"relation": "lesss"}, "Did you mean 'less'"),
         ({"protocol": "slidin"}, "Did you mean 'sliding'"),
         ({"margine": 0.1}, "Did you mean 'margin'"),
