@@ -28,6 +28,7 @@ from posbench import files, shards
 from posbench.errors import UserError, reason, refused
 from posbench.group import ALONE, Group
 from posbench.optim import Optimizer
+from posbench.stored import parse
 
 KEY = "posbench"
 
@@ -132,7 +133,7 @@ def read_header(path: Path, kind: str, run_hash: str) -> dict[str, Any]:
     try:
         # Opening holds the file's size against its header.
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get(KEY, "null"))
+            header = parse((file.metadata() or {}).get(KEY, "null"))
     except (SafetensorError, OSError, ValueError) as error:
         if refused(error):
             raise UserError(f"{path} cannot be read: {reason(error)}.") from error

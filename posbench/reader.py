@@ -7,7 +7,6 @@ searches/, and stands in the key of its rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -31,6 +30,7 @@ from posbench.model import Decoder
 from posbench.progress import progress
 from posbench.records import About
 from posbench.run import Run
+from posbench.stored import parse
 
 TOKEN_BUDGET = {"cpu": 4096, "mps": 16384, "cuda": 65536}
 """Inputs of one forward pass: as many windows as fit, so that a longer window makes a smaller batch. Fixed, because
@@ -232,7 +232,7 @@ def _found(run: Run, described: Mapping[str, Any], length: int) -> dict[str, Any
     """What the search of these settings found before, if it was made."""
     what = _what(run, described, length)
     try:
-        stored = json.loads(_file(run, what, described["name"]).read_bytes())
+        stored = parse(_file(run, what, described["name"]).read_bytes())
         return stored["found"] if stored["what"] == what else None
     except (OSError, ValueError, KeyError, TypeError):  # not there or damaged: it is made again
         return None

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
 from posbench import classes, files
 from posbench.errors import reason
 from posbench.extras import require
+from posbench.stored import parse
 
 if TYPE_CHECKING:
     from posbench.run import Run
@@ -169,7 +170,7 @@ class Follower:
 
     def _marks(self) -> dict[str, int]:
         try:
-            return {str(who): int(step) for who, step in json.loads(self.mark.read_bytes()).items()}
+            return {str(who): int(step) for who, step in parse(self.mark.read_bytes()).items()}
         except (FileNotFoundError, ValueError, AttributeError, TypeError):
             return {}
 

@@ -217,3 +217,10 @@ records.write(Path({str(folder)!r}), made.row(behind), behind)
     assert done.returncode == -signal.SIGKILL
     assert len(list(folder.glob("*.npz"))) == 1
     assert records.read([folder]) == []
+
+
+def test_a_row_nested_past_all_reading_is_no_row(folder):
+    path = records.write(folder, made.row(ARRAYS), ARRAYS).path
+    path.write_text("[" * 100_000)
+    with pytest.raises(UserError, match="is not a row of posbench"):
+        records.load(path)
