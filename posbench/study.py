@@ -51,6 +51,9 @@ from posbench.search_path import files
 KEYS = ("title", "common", "runs", "runs_from", "evals", "references", "budgets", "claims", "claims_from", "primary")
 BUDGET_KEYS = ("common", "evals", "note")
 
+MANY = 100
+"""So many runs take some 10 s to compose."""
+
 
 @dataclass(frozen=True)
 class Study:
@@ -203,11 +206,17 @@ def _known(kind: str, entries: Mapping[str, Any], allowed: Sequence[str] | Mappi
             raise unknown(kind, str(key), allowed)
 
 
-def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), folder: str | None = None) -> Plan:
+def plan(
+    study: Study,
+    budget: str = "default",
+    overrides: Sequence[str] = (),
+    folder: str | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Plan:
     """Every run and eval of a budget, composed and checked; `overrides` come last, in every run.
 
-    `folder` is the --config-dir that the command of each run needs. Raises `UserError` for a budget that does not exist
-    and for anything that could not be trained or evaluated.
+    `folder` is the --config-dir that the command of each run needs; `say` is told of many runs, which take long. Raises
+    `UserError` for a budget that does not exist and for anything that could not be trained or evaluated.
     """
     if budget not in study.budgets:
         raise unknown("budget", budget, study.budgets)
@@ -218,7 +227,9 @@ def plan(study: Study, budget: str = "default", overrides: Sequence[str] = (), f
     for own in study.runs:
         with _naming(own):
             listed.append(combinations(_last([*common, *own, *overrides])))
-    refuse_too_many(f"The study {study.name}", sum(map(len, listed)))
+    refuse_too_many(f"The study {study.name}", count := sum(map(len, listed)))
+    if count >= MANY:
+        say(f"{count:,} runs are composed and checked before the first begins")
     for own, words_of in zip(study.runs, listed, strict=True):
         with _naming(own):
             for words in words_of:

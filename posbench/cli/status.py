@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posbench.cli import completion
-from posbench.cli.options import ConfigDirOption, Format, FormatOption, settings, show
+from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, settings, show
 from posbench.cli.study import BudgetOption, OverridesArgument
 from posbench.errors import UserError
 from posbench.search_path import extra_dir
@@ -66,7 +66,7 @@ def _of_study(name: str, budget: str, words: list[str] | None) -> Callable[[], T
     from posbench.run import Run
 
     _, rest = launch.asked(settings(words))  # the words of `study run`, as they stand
-    plan = study.plan(study.load(name), budget, rest)
+    plan = study.plan(study.load(name), budget, rest, say=say)
     title = f"{plan.study.title} ({budget})"
     # A new look at each, which remembers nothing of the last one.
     return lambda: status.overview(title, [(Run(job.run.path), job.requests) for job in plan.jobs])

@@ -83,7 +83,7 @@ def plan(
         raise UserError(f"--effect {effect:g} is no share of the perplexity.", "As in --effect 0.01, for 1 %.")
     with extra_dir(config_dir):
         _, rest = launch.asked(settings(overrides))
-        planned = study.plan(study.load(name), budget, rest, config_dir)
+        planned = study.plan(study.load(name), budget, rest, config_dir, say)
     if not planned.study.claims:
         raise UserError(f"The study {planned.study.name} makes no claims.", "posbench/report/claims says how.")
     show(needs_table(judge(planned.study.claims, pilot.rows(planned.jobs)), effect), format)
@@ -112,7 +112,7 @@ def _run(name: str, budget: str, words: list[str] | None, folder: str | None, fo
     how, rest = launch.asked(settings(words))
     engine, rest = cluster.chosen(rest)
     how = cluster.on(how, engine)
-    plan = study.plan(study.load(name), budget, rest, folder)
+    plan = study.plan(study.load(name), budget, rest, folder, say)
     outcome = study.run(plan, say, say_row, how)
     if outcome.rows:
         show(outcome.tables(), form)
