@@ -22,6 +22,9 @@ from posbench.search_path import choices, config_dir, files, no_choice, user_dir
 MOST_JOBS = 10_000
 """Of one sweep or study."""
 
+MANY = 100
+"""Jobs that take half a minute to compose: from so many on their number is said before."""
+
 
 def register() -> None:
     """Tell Hydra the typed settings and the user's folders."""

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from posbench import baselines, entries, evaluate, launch, system
-from posbench.compose import combinations, compose, refuse_too_many
+from posbench.compose import MANY, combinations, compose, refuse_too_many
 from posbench.config import Config, Eval
 from posbench.data import tokens
 from posbench.errors import UserError, reason, unknown
@@ -50,9 +50,6 @@ from posbench.search_path import files
 
 KEYS = ("title", "common", "runs", "runs_from", "evals", "references", "budgets", "claims", "claims_from", "primary")
 BUDGET_KEYS = ("common", "evals", "note")
-
-MANY = 100
-"""So many runs take some 10 s to compose."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ CASES = [
     # Commas, brackets, quotes (CLI-1).
     ("train encoding=rope,alibi", "rope,alibi gives several values.\nposbench train -m runs one job for each."),
     ("train eval.lengths=512,1024", "write 'eval.lengths=[512,1024]'."),
+    ("train eval.lengths=512", "eval.lengths: this is no list.\nWrite it in brackets, as in eval.lengths=[128,256]."),
     ("train eval.lengths=[512, 1024]", "The list in eval.lengths=[512, is cut short or not readable."),
     ("train data=files data.path=été.txt", "Quote it twice: 'data.path=\"été.txt\"'."),
     ("train train.tokens=2026-01-02", "train.tokens: '2026-01-02' is no whole number."),
