@@ -32,6 +32,7 @@ LEAST_TOKENS = 512
 
 
 _ALLOWED = {"device": ("cpu", "cuda", "mps"), "precision": ("fp32", "bf16"), "kernel": attention.KERNELS}
+_COUNT = range(1, 2**40)
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,9 @@ class Decisions:
     def from_record(cls, values: Mapping[str, Any]) -> Decisions:
         """Those of a run's record. Raises UserError for what cannot be one."""
         for name, kind in get_type_hints(cls).items():
-            value, allowed = values.get(name), _ALLOWED.get(name)
-            if type(value) is not (get_origin(kind) or kind) or (allowed and value not in allowed):
+            value = values.get(name)
+            allowed = _ALLOWED.get(name, _COUNT if kind is int else [value])
+            if type(value) is not (get_origin(kind) or kind) or value not in allowed:
                 raise UserError(f"The decisions in run.json are damaged: {name} is {value!r}.", REMOVE)
         return cls(**{name: values[name] for name in get_type_hints(cls)})
 
@@ -159,14 +161,16 @@ def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[s
     """
     stored = Decisions.from_record(record["decisions"])
     remarks, differs = [], "its bits may differ from an undisturbed run's"
+    if not isinstance(begun := record.get("versions", {}).get("torch"), str):
+        raise UserError("The versions in run.json are damaged: there is no torch.", REMOVE)
     if stored.nproc != asked.nproc:
         remarks.append(
             f"begun with nproc={stored.nproc}, goes on with nproc={asked.nproc}, each process with {asked.threads} "
             f"threads and {asked.micro_tokens} tokens a pass: {differs}"
         )
         stored = replace(stored, **{key: getattr(asked, key) for key in OF_PROCESSES})
-    if record["versions"]["torch"] != torch.__version__:
-        remarks.append(f"begun with torch {record['versions']['torch']}, goes on with {torch.__version__}: {differs}")
+    if begun != torch.__version__:
+        remarks.append(f"begun with torch {begun}, goes on with {torch.__version__}: {differs}")
     if stored.device != asked.device:
         try:
             system.device(stored.device)

@@ -36,9 +36,9 @@ class ProcessError(UserError):
     status = 1
 
 
-def closest(word: str, choices: Iterable[str]) -> str | None:
+def closest(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str | None:
     """The choice that looks most like `word`, or None when nothing comes near."""
-    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=cutoff)
     return found[0] if found else None
 
 
@@ -214,7 +214,8 @@ def no_setting(key: str, siblings: Mapping[Any, Any]) -> UserError:
     if group.startswith("encoding."):  # of a text: what a wrapper holds has no keys of its own on a command line
         return UserError(f"There is no setting '{key}'.", f"Name both: {group}='{{name: ENCODING, {word}: VALUE}}'")
     names = sorted(str(name) for name in siblings if name != "hydra")
-    near = closest(word, names if group else [*names, "workers", "on_error"])  # of several jobs, and no setting of any
+    of_several = None if group else closest(word, ("workers", "on_error"), 0.8)  # which are settings of no job
+    near = of_several or closest(word, names)
     if near is not None:
         near = f"{group}.{near}" if group else near
     elif not group:

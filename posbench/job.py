@@ -26,7 +26,7 @@ from posbench.config import Config
 from posbench.errors import UserError, reason, refused
 from posbench.evaluate import Request
 from posbench.identity import from_dict, to_dict
-from posbench.lock import HeldError
+from posbench.lock import GoneError, HeldError
 from posbench.records import Row
 from posbench.run import Run, directory
 from posbench.stop import leave_on_sigterm
@@ -103,6 +103,8 @@ def attempt(job: Job, say: Say, on_row: OnRow = lambda row: None) -> Result:
         return Result("done", rows=_rows(job, say, on_row))
     except HeldError as held:
         return Result("held", held.message)
+    except GoneError as gone:  # there is no log any more for it to stand in
+        return Result("failed", gone.message, [gone.hint] if gone.hint else [])
     except Exception as error:
         message, tail = described(error)
         return _note(job, message, _traceback(error), tail)

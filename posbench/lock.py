@@ -87,7 +87,10 @@ def hold(folder: Path, name: str) -> Iterator[None]:
     folder = folder.resolve()
     lock = Lock(folder / NAME, name)
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # its parents were made, and are not there: /proc is such a place
+            raise UserError(f"{folder} cannot be made here.") from error
         with suppress(FileNotFoundError):  # it was empty, and whoever held it took it away
             lock.take()
             break

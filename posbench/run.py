@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 RECORD_KEYS: dict[str, set[str] | None] = {
     **dict.fromkeys(("hash", "format", "ids_digest", "steps")),
     **{key: set() for key in ("identity", "config", "decisions")},
-    "versions": {"torch"},
     "corpus": {"name", "fingerprint"},
     "tokenizer": {"fingerprint", "vocab_size"},
 }
@@ -56,9 +56,10 @@ HAVE = ("run.json", "status.json")
 
 FILES = (
     *("run.json", "config.yaml", "tokenizer.json", "status.json", "metrics.jsonl", "log.txt", "tracker.json"),
-    *("checkpoint.safetensors", "model.safetensors", "rows", "searches"),
+    *("checkpoint.safetensors", "model.safetensors", "rows/*.json", "rows/*.npz", "searches/*.json"),
+    *(".lock", ".lock.*", ".*.tmp", "rows/.*.tmp", "searches/.*.tmp"),
 )
-"""All that is written into a run, hidden files apart."""
+"""All that is ever in a run."""
 
 STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds", "peak_memory")
 
@@ -83,7 +84,11 @@ def directory(config: Config) -> Path:
 def all_runs() -> list[Run]:
     """Every run under the root by name, finished or not. A damaged one is among them, and says so when it is read; and
     one that failed before step 0, which has no record."""
-    return [Run(folder) for folder in sorted({file.parent for name in HAVE for file in root().glob(f"*/{name}")})]
+    return [
+        Run(folder)
+        for folder in sorted({file.parent for name in HAVE for file in root().glob(f"*/{name}")})
+        if _is_run(folder)
+    ]
 
 
 def find(word: str) -> Run:
@@ -114,15 +119,12 @@ def find(word: str) -> Run:
 
 def _is_run(folder: Path) -> bool:
     """Whether a folder anywhere is a run, be it a damaged one: other programs have a status.json too."""
-    if not any((folder / file).is_file() for file in HAVE):
-        return False
-    run = Run(folder)
-    if run.path.parent == root().resolve():
+    if (folder / "run.json").is_file() and folder.resolve().parent == root().resolve():
         return True
     with suppress(UserError):
-        return bool(run.record)
+        return bool(Run(folder).record)
     with suppress(UserError):
-        return {"state", "step", "host"} <= read_json(run.path / "status.json").keys()
+        return {"state", "step", "host"} <= read_json(folder / "status.json").keys()
     return False
 
 
@@ -359,11 +361,12 @@ class Run:
         Raises as `lock`, and UserError where there is more in the folder than a run has.
         """
         with self.lock():
-            others = (file.name for file in self.path.iterdir() if not file.name.startswith("."))
-            if foreign := sorted(set(others) - set(FILES)):
-                raise UserError(
-                    f"{self.path} holds {foreign[0]}, which is of no run.", "Nothing was removed. Take it out first."
-                )
+            inside = (path for path in self.path.rglob("*") if not path.is_dir())
+            for path in sorted(str(one.relative_to(self.path)) for one in inside):
+                if not any(fnmatch(path, known) and path.count("/") == known.count("/") for known in FILES):
+                    raise UserError(
+                        f"{self.path} holds {path}, which is of no run.", "Nothing was removed. Take it out first."
+                    )
             grave = Path(tempfile.mkdtemp(prefix=_GRAVE, dir=self.path.parent))
             self.path.rename(grave / self.name)
         for one in (grave, *self.path.parent.glob(f"{_GRAVE}*")):  # of a removal that was killed too

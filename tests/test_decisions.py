@@ -141,7 +141,16 @@ def test_each_stored_decision_holds_and_gets_one_line():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("threads", "abc"), ("precision", "fp8"), ("device", "tpu"), ("compile", 1), ("kernel", None)]
+    ("name", "value"),
+    [
+        ("threads", "abc"),
+        ("precision", "fp8"),
+        ("device", "tpu"),
+        ("compile", 1),
+        ("kernel", None),
+        ("at_once", 0),
+        ("nproc", -1),
+    ],
 )
 def test_a_stored_decision_that_is_none_is_named(name, value):
     """Obeyed, it would end in a traceback, or train on in another precision without a word."""
@@ -152,6 +161,8 @@ def test_a_stored_decision_that_is_none_is_named(name, value):
     del damaged["decisions"][name]
     with pytest.raises(UserError, match=f"{name} is None"):
         decisions.obey(STORED, damaged)
+    with pytest.raises(UserError, match="there is no torch"):
+        decisions.obey(STORED, record() | {"versions": {}})
 
 
 def test_another_number_of_processes_decides_anew_what_it_shares_out():

@@ -16,7 +16,7 @@ from posbench.compose import settled
 from posbench.config import Config, Eval
 from posbench.errors import UserError
 from posbench.job import Job, Result, attempt, finished
-from posbench.lock import HeldError, ReplacedError
+from posbench.lock import GoneError, HeldError, ReplacedError
 from posbench.run import Run
 
 
@@ -155,6 +155,12 @@ def test_a_full_disk_is_one_line_though_it_cannot_be_logged(job: Job, monkeypatc
 @pytest.mark.parametrize("error", [HeldError("it is being worked on"), ReplacedError("it was taken over")])
 def test_a_run_of_another_process_is_no_failure(job: Job, error: HeldError, monkeypatch: pytest.MonkeyPatch):
     assert failing(job, error, monkeypatch) == Result("held", error.message)
+    assert not job.run.path.exists()
+
+
+def test_a_run_that_was_removed_does_not_come_back_as_a_log(job: Job, monkeypatch: pytest.MonkeyPatch):
+    result = failing(job, GoneError("it was removed", "begin anew"), monkeypatch)
+    assert (result.state, result.message, result.tail) == ("failed", "it was removed", ["begin anew"])
     assert not job.run.path.exists()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from posbench import files, lock
+from posbench.errors import UserError
 from posbench.lock import GoneError, HeldError, Lock, Owner, ReplacedError
 
 NOBODY = 2**22 + 1
@@ -209,6 +210,12 @@ def test_a_folder_that_was_removed_is_said_to_be(folder: Path):
         with pytest.raises(GoneError, match="run was removed while this process worked on it") as gone:
             files.write_bytes(folder / "status.json", b"")
         assert not isinstance(gone.value, HeldError)
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence():
+    """Neither does /proc refuse it, nor is it there afterwards."""
+    with pytest.raises(UserError, match="/proc/nope cannot be made here"):
+        lock.hold(Path("/proc/nope"), "rope").__enter__()
 
 
 def test_a_link_to_nowhere_is_nobodys_lock(folder: Path):

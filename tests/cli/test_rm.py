@@ -96,15 +96,24 @@ def test_a_folder_of_something_else_is_no_run(posbench: Posbench, runs: Path, tm
     assert (project / file).is_file()
 
 
-def test_what_is_of_no_run_is_not_removed_with_it(posbench: Posbench, runs: Path):
-    (runs / NAMES[1] / "thesis.tex").write_text("precious")
+@pytest.mark.parametrize("file", ["thesis.tex", "rows/thesis.tex", ".git/HEAD", "mine/run.json"])
+def test_what_is_of_no_run_is_not_removed_with_it(posbench: Posbench, runs: Path, file: str):
+    (runs / NAMES[1] / file).parent.mkdir(exist_ok=True)
+    (runs / NAMES[1] / file).write_text("precious")
     done = posbench("rm rope --yes")
     assert done.status == 2
-    assert (
-        done.err
-        == f"error: {runs / NAMES[1]} holds thesis.tex, which is of no run.\nNothing was removed. Take it out first.\n"
-    )
+    assert done.err.splitlines() == [
+        f"error: {runs / NAMES[1]} holds {file}, which is of no run.",
+        "Nothing was removed. Take it out first.",
+    ]
     assert left(runs) == [*NAMES]
+
+
+def test_a_status_of_something_else_makes_no_run_of_a_folder_beside_them(posbench: Posbench, runs: Path):
+    (runs / "exp").mkdir()
+    (runs / "exp" / "status.json").write_text('{"status": "ok"}')
+    assert posbench("rm exp --yes").status == 2
+    assert (runs / "exp" / "status.json").is_file()
 
 
 def test_what_a_killed_removal_left_goes_with_the_next(posbench: Posbench, runs: Path):
