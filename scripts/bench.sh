@@ -6,7 +6,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-environment "[peers]"
+environment "[peers,report]"
 
 encodings=none,sinusoidal,learned,rope,alibi,t5,shaw,kerple
 by_distance=alibi,t5,kerple,fire,sandwich
@@ -23,7 +23,7 @@ bench() {
 tables=("$@")
 [ $# -gt 0 ] || tables=(
   training-nano encodings-nano compiled-nano encodings-nano-32768 memory-nano-32768 peers-nano
-  training-micro encodings-micro compiled-micro peers-micro time-to-loss start
+  training-micro encodings-micro compiled-micro peers-micro time-to-loss start reproduce
 )
 for table in "${tables[@]}"; do
   case "$table" in
@@ -42,10 +42,18 @@ for table in "${tables[@]}"; do
     compiled-micro) bench "$table" encodings "${micro[@]}" train.compile=on --encodings $encodings --rounds 100 ;;
     peers-micro) bench "$table" peers "${micro[@]}" --lengths 4096,8192 --eval-tokens 1024 ;;
     time-to-loss) bench "$table" time-to-loss "${nano[@]}" train.tokens=1_024_000 ;;
-    start) .venv/bin/python scripts/table_check.py | tee results/bench/start.txt ;;
+    start) .venv/bin/python scripts/table_check.py --out results/bench/start.json ;;
+    reproduce)
+      runs="$(mktemp -d)"
+      from=$SECONDS
+      POSBENCH_RUNS="$runs" .venv/bin/python -m posbench reproduce >/dev/null
+      printf '{"seconds": [%d]}\n' $((SECONDS - from)) >results/bench/reproduce.json
+      rm -r "$runs"
+      ;;
     *)
       say "error: there is no table $table; there are training-nano, encodings-nano, compiled-nano, encodings-nano-32768,"
-      say "memory-nano-32768, peers-nano, training-micro, encodings-micro, compiled-micro, peers-micro, time-to-loss, start."
+      say "memory-nano-32768, peers-nano, training-micro, encodings-micro, compiled-micro, peers-micro, time-to-loss, start,"
+      say "reproduce."
       exit 2
       ;;
   esac

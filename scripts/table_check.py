@@ -3,6 +3,7 @@
     python scripts/table_check.py                    100 runs, of 20 recipes and five seeds each; 7 times
     python scripts/table_check.py --recipes 100      the same of one seed each, whose errors are those of the text
     python scripts/table_check.py --times 3 --keep FOLDER
+    python scripts/table_check.py --out FILE.json    the seconds by the clock in a file as well
 
 The runs are made, not trained: a record, a status, and rows whose losses are drawn, with as many blocks of text behind
 each as 98,304 targets have. The time is that of the whole command in a process of its own, and its CPU time, which a
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--recipes", type=int, default=20)
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--keep", type=Path, help="make the runs here and leave them")
+    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.keep or Path(temporary)
@@ -45,6 +47,8 @@ def main() -> None:
             make(folder, asked.runs, asked.recipes)
         wall, cpu = zip(*(timed(folder) for _ in range(asked.times)), strict=True)
     print(f"posbench table over {asked.runs} runs of {asked.recipes} recipes, {asked.times} times:")
+    if asked.out:
+        asked.out.write_text(json.dumps({"seconds": [round(one, 2) for one in wall]}) + "\n", encoding="utf-8")
     for name, seconds in (("by the clock", wall), ("of the processor", cpu)):
         print(f"  {name}: median {statistics.median(seconds):.2f} s, {min(seconds):.2f} to {max(seconds):.2f}")
 

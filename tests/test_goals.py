@@ -72,3 +72,11 @@ def test_what_is_between_the_marks_is_made_again_and_checked(goals: ModuleType, 
     assert text.startswith("# Speed\n\n<!-- goals: made -->\n\n| what |")
     assert "Not measured yet: training-nano, " in text
     assert text.endswith("<!-- end of goals -->\nmore\n")
+
+
+def test_a_command_is_as_slow_as_its_slowest_time(goals: ModuleType, tmp_path: Path):
+    (tmp_path / "start.json").write_text('{"seconds": [1.2, 1.75, 1.3]}')
+    (tmp_path / "reproduce.json").write_text('{"seconds": [545]}')
+    start, whole = goals.goals()
+    assert start.line().endswith("| 1.75 | ≤ 1.50 | missed by 0.25 |")
+    assert whole.line().endswith("| 545 | ≤ 600 | met |")
