@@ -245,10 +245,16 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
     import torch._dynamo
 
-    torch._dynamo.config.recompile_limit = 1024
-    torch._dynamo.config.accumulated_recompile_limit = 1024
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    return torch.compile(function, dynamic=False)
+    fast = torch.compile(function, dynamic=False)
+
+    def run(*batch: Any) -> Tensor:
+        # Torch keeps these by thread, and parts of a batch are computed by threads of their own.
+        torch._dynamo.config.recompile_limit = 1024
+        torch._dynamo.config.accumulated_recompile_limit = 1024
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        return fast(*batch)
+
+    return run
 
 
 def gradient(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -310,3 +311,14 @@ def test_what_an_encoding_leaves_untrained_is_said_and_recorded(data: dict):
     said.clear()
     assert train.train(toys.config(data, steps=1), say=said.append).record["caveat"] == ""
     assert not any(" at L = " in line for line in said)
+
+
+def test_the_ninth_model_is_compiled_in_whatever_thread(monkeypatch: pytest.MonkeyPatch):
+    """Torch compiles 8 of a class and then computes without a word as if nothing were compiled; what it is told of that
+    it keeps by thread, and parts of a batch have threads of their own."""
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    limit = train.compiled(lambda: torch._dynamo.config.recompile_limit)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(limit).result() == 1024
+        assert pool.submit(lambda: torch._dynamo.config.recompile_limit).result() == 1024
+    assert limit() == 1024
