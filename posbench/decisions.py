@@ -57,12 +57,13 @@ class Decisions:
     @classmethod
     def from_record(cls, values: Mapping[str, Any]) -> Decisions:
         """Those of a run's record. Raises UserError for what cannot be one."""
-        for name, kind in get_type_hints(cls).items():
+        kinds = get_type_hints(cls)
+        for name, kind in kinds.items():
             value = values.get(name)
             allowed = _ALLOWED.get(name, _COUNT if kind is int else [value])
             if type(value) is not (get_origin(kind) or kind) or value not in allowed:
                 raise UserError(f"The decisions in run.json are damaged: {name} is {value!r}.", REMOVE)
-        return cls(**{name: values[name] for name in get_type_hints(cls)})
+        return cls(**{name: values[name] for name in kinds})
 
     def explained(self) -> list[str]:
         """ "threads 2 (the machine's cores)", ..."""

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from posbench.errors import ProcessError
-from posbench.processes import starter
 from posbench.stop import Stop
 
 BUCKET = 2**24
@@ -77,9 +76,9 @@ class Several(Group):
     What is on a GPU is summed there, all else on the CPU.
     """
 
-    def __init__(self, rank: int, count: int, local: int, heard: Sequence[int]) -> None:
-        self.rank, self.count, self.local, self.heard = rank, count, local, heard
-        self.parent = starter()
+    def __init__(self, rank: int, count: int, local: int, heard: Sequence[int], parent: int) -> None:
+        """`heard`: signals that came between two steps; `parent`: the pid of whoever started this process."""
+        self.rank, self.count, self.local, self.heard, self.parent = rank, count, local, heard, parent
 
     def seed(self, seed: int) -> int:
         if self.leads:

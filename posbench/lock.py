@@ -31,6 +31,7 @@ from pathlib import Path
 
 from posbench import files
 from posbench.errors import UserError
+from posbench.stored import parse
 
 NAME = ".lock"
 
@@ -226,8 +227,8 @@ def _beat(lock: Lock, over: threading.Event) -> None:
 
 def _read(path: Path) -> Owner:
     try:
-        found = Owner(**json.loads(path.read_bytes()))
-    except (ValueError, TypeError, RecursionError, IsADirectoryError):
+        found = Owner(**parse(path.read_bytes()))
+    except (ValueError, TypeError, IsADirectoryError):
         return _UNKNOWN
     return found if isinstance(found.pid, int) else _UNKNOWN
 

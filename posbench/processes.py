@@ -152,7 +152,7 @@ class Member:
             timeout=PATIENCE,
         )
         try:
-            yield Several(self.rank, self.count, self.local, self.heard)
+            yield Several(self.rank, self.count, self.local, self.heard, self.parent)
         except NotFiniteError:  # which all of them find
             raise
         except Exception as error:

@@ -61,6 +61,9 @@ FILES = (
 )
 """All that is ever in a run."""
 
+_GRAVE = ".removed-"
+"""What a folder is called into which a run is moved to be deleted."""
+
 STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds", "peak_memory")
 
 
@@ -385,9 +388,6 @@ class Followed(Run):
 
     def finish(self, **fields: Any) -> None:
         pass
-
-
-_GRAVE = ".removed-"
 
 
 def _now() -> str:

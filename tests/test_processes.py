@@ -275,7 +275,7 @@ def test_a_process_that_fails_waits_for_no_sum_on_a_gpu_and_says_why_before(
     monkeypatch.setattr(torch.distributed.distributed_c10d, "_abort_process_group", lambda: end("aborted"))
     member = object.__new__(processes.Member)
     vars(member).update(
-        store=torch.distributed.HashStore(), rank=1, count=2, local=1, trainings=0, heard=[], broken=False
+        store=torch.distributed.HashStore(), rank=1, count=2, local=1, parent=1, trainings=0, heard=[], broken=False
     )
     with suppress(*([type(error)] if error else [])), member.joined(device):
         if error:

@@ -26,14 +26,18 @@ LAYOUTS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {"half": _halves
 """Of x (..., D) views of the first and of the second number of each pair, (..., D/2)."""
 
 
+def twice(per_pair: Tensor, layout: str) -> Tensor:
+    """A number a pair (..., D/2) for both of its numbers: (..., D)."""
+    return torch.cat((per_pair, per_pair), dim=-1) if layout == "half" else per_pair.repeat_interleave(2, dim=-1)
+
+
 def tables(cos: Tensor, sin: Tensor, heads: int, layout: str) -> tuple[Tensor, Tensor]:
     """What `turn` takes for queries of several heads, from cos and sin (1 or B, T, D/2): (1 or B, H, T, D) and
     (1 or B, H, T, D/2).
 
     They lie in memory as queries do, so that a product of both is one run over it.
     """
-    cos = torch.cat((cos, cos), dim=-1) if layout == "half" else cos.repeat_interleave(2, dim=-1)
-    spread = (x[:, :, None].expand(-1, -1, heads, -1).contiguous() for x in (cos, sin))
+    spread = (x[:, :, None].expand(-1, -1, heads, -1).contiguous() for x in (twice(cos, layout), sin))
     cos, sin = (x.transpose(1, 2) for x in spread)
     return cos, sin
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from posbench.encodings.base import Shape
 from posbench.encodings.rope import Rope
+from posbench.encodings.rotation import twice
 from posbench.encodings.window import Blockwise, Window
 
 LARGEST_EXPONENT = 75.0
@@ -115,4 +116,4 @@ class XPos(Rope):
         """x (B, H, T, D) with pair m times z_m^(sign offset / B), offset (1 or B, T)."""
         # In float32: the offset is exact, and where the exponent is large enough to be rounded the power is near 0.
         power = (sign * offset[:, None, :, None].float() * self.rates.float().to(x.device)).exp()
-        return x * (power.repeat(1, 1, 1, 2) if self.layout == "half" else power.repeat_interleave(2, -1))
+        return x * twice(power, self.layout)
