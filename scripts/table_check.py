@@ -61,7 +61,7 @@ def make(folder: Path, runs: int, recipes: int) -> None:
         rows = folder / name / "rows"
         rows.mkdir(parents=True)
         record = {"hash": f"{number:08x}", "format": 2, "ids_digest": "0", "steps": 1, "caveat": ""}
-        record |= {"identity": {}, "config": {}, "decisions": {}}
+        record |= {"identity": {}, "config": {}, "decisions": {}, "versions": {"torch": "2.13.0"}}
         record |= {
             "corpus": {"name": "made", "fingerprint": "c"},
             "tokenizer": {"fingerprint": "t", "vocab_size": 2048},
