@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from posbench import files, shards
 from posbench.errors import UserError, reason, refused
+from posbench.files import parse_json
 from posbench.group import ALONE, Group
 from posbench.optim import Optimizer
-from posbench.stored import parse
 
 KEY = "posbench"
 
@@ -133,7 +133,7 @@ def read_header(path: Path, kind: str, run_hash: str) -> dict[str, Any]:
     try:
         # Opening holds the file's size against its header.
         with safe_open(path, framework="pt") as file:
-            header = parse((file.metadata() or {}).get(KEY, "null"))
+            header = parse_json((file.metadata() or {}).get(KEY, "null"))
     except (SafetensorError, OSError, ValueError) as error:
         if refused(error):
             raise UserError(f"{path} cannot be read: {reason(error)}.") from error

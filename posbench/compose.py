@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -237,7 +237,12 @@ def combinations(words: Sequence[str]) -> list[list[str]]:
                     raise UserError(
                         f"{one.input_line} gives no list of values.", "Write for example a=1,2 or a=range(1,5)."
                     )
-            refuse_too_many(shlex.join(words), math.prod(map(_values, parsed)))
+            jobs = math.prod(map(_values, parsed))
+            if not jobs:
+                raise UserError(
+                    f"{shlex.join(words)} makes no job.", "A sweep over nothing; posbench train --help lists choices."
+                )
+            refuse_too_many(shlex.join(words), jobs)
             values = [
                 [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
                 if one.is_discrete_sweep()
@@ -246,12 +251,13 @@ def combinations(words: Sequence[str]) -> list[list[str]]:
             ]
         except Exception as error:
             raise explain(error, words) or error from error
-    jobs = [list(job) for job in itertools.product(*values)]
-    if not jobs:
-        raise UserError(
-            f"{shlex.join(words)} makes no job.", "A sweep over nothing; posbench train --help lists choices."
-        )
-    return jobs
+    return [list(job) for job in itertools.product(*values)]
+
+
+def tell_many(jobs: int, say: Callable[[str], None]) -> None:
+    """Say so before jobs are composed that take long to be."""
+    if jobs >= MANY:
+        say(f"{jobs:,} jobs are composed and checked first")
 
 
 def refuse_too_many(what: str, jobs: int) -> None:
@@ -264,14 +270,17 @@ def refuse_too_many(what: str, jobs: int) -> None:
 
 
 def _values(one: Any) -> int:
-    """How many values a parsed override has, without making them; of a glob 1. `UserError` where it has no end."""
-    from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
+    """How many values a parsed override has, those of a range not made. `UserError` where it has no end."""
+    from hydra.core.override_parser.types import ChoiceSweep, Glob, RangeSweep
 
     found: Any = one.value() if one.is_discrete_sweep() else None
     if isinstance(found, RangeSweep):
         numbers: list[Any] = [found.start, found.stop, found.step]
         start, stop, step = numbers
-        if not step or any(str(number).strip("-") in ("inf", "nan") for number in numbers):
+        count = step and -((start - stop) // step)
+        if not step or any(str(number).strip("-") in ("inf", "nan") for number in (*numbers, count)):
             raise UserError(f"{one.input_line} has no end.", "Write for example range(1,5), which is 1 to 4.")
-        return max(0, int(-((start - stop) // step)))
+        return max(0, int(count))
+    if isinstance(found, Glob):
+        return sum(1 for _ in one.sweep_string_iterator())
     return len(found.list) if isinstance(found, ChoiceSweep) else 1

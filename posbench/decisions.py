@@ -22,7 +22,6 @@ from posbench.errors import UserError
 from posbench.group import most
 from posbench.model import Decoder
 from posbench.search_path import choices
-from posbench.stored import REMOVE
 
 OF_PROCESSES = ("nproc", "shard", "compile", "threads", "at_once", "micro_tokens")
 """Decisions that follow from the number of processes."""
@@ -56,13 +55,13 @@ class Decisions:
 
     @classmethod
     def from_record(cls, values: Mapping[str, Any]) -> Decisions:
-        """Those of a run's record. Raises UserError for what cannot be one."""
+        """Those of a run's record. Raises ValueError for what cannot be one."""
         kinds = get_type_hints(cls)
         for name, kind in kinds.items():
             value = values.get(name)
             allowed = _ALLOWED.get(name, _COUNT if kind is int else [value])
             if type(value) is not (get_origin(kind) or kind) or value not in allowed:
-                raise UserError(f"The decisions in run.json are damaged: {name} is {value!r}.", REMOVE)
+                raise ValueError(f"of its decisions {name} is {value!r}")
         return cls(**{name: values[name] for name in kinds})
 
     def explained(self) -> list[str]:
@@ -158,12 +157,11 @@ def obey(asked: Decisions, record: Mapping[str, Any]) -> tuple[Decisions, list[s
 
     `record` is the run's, with `decisions` and `versions`. The stored decisions hold; only a device that is not there
     and a kernel that is no longer picked cannot be had back, and another number of processes decides anew what it
-    shares out. Then the bits may differ from an undisturbed run's.
+    shares out. Then the bits may differ from an undisturbed run's. Raises as `Decisions.from_record`.
     """
     stored = Decisions.from_record(record["decisions"])
     remarks, differs = [], "its bits may differ from an undisturbed run's"
-    if not isinstance(begun := record.get("versions", {}).get("torch"), str):
-        raise UserError("The versions in run.json are damaged: there is no torch.", REMOVE)
+    begun = record["versions"]["torch"]
     if stored.nproc != asked.nproc:
         remarks.append(
             f"begun with nproc={stored.nproc}, goes on with nproc={asked.nproc}, each process with {asked.threads} "

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posbench import processes
+from posbench import processes, streams
 from posbench.errors import ProcessError, UserError, how_it_ended, reason, refused
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ def start(run: Run, config: Config, command: str) -> None:
 
 def _settle(run: Run, told: dict[str, Any], ended: str, stopped: int) -> None:
     """Raise what came of it: what the leader told, how a process ended, by which signal all were stopped."""
-    from posbench.lock import HeldError
-
     state = told["state"]
     if stopped or state == "stopped":
         number = stopped or told["signal"]
@@ -100,8 +98,14 @@ def _settle(run: Run, told: dict[str, Any], ended: str, stopped: int) -> None:
             run.fail(message)
         raise ProcessError(message, "The same command goes on from the last checkpoint.")
     if state != "done":
-        kinds = {"held": HeldError, "refused": UserError, "failed": ProcessError}
-        raise kinds[state](told["message"], told["hint"])
+        raise _kinds()[state](told["message"], told["hint"])
+
+
+def _kinds() -> dict[str, type[UserError]]:
+    """What a leader may tell of an error, the more general kind last."""
+    from posbench.lock import GoneError, HeldError
+
+    return {"held": HeldError, "gone": GoneError, "failed": ProcessError, "refused": UserError}
 
 
 @contextmanager
@@ -133,7 +137,6 @@ def _lead(folder: Path, member: Member) -> int:
     """Train what job.json asks for, and write into result.json what came of it."""
     from posbench import files
     from posbench.identity import from_dict
-    from posbench.lock import HeldError
     from posbench.run import Run, directory
     from posbench.train import train
 
@@ -152,8 +155,7 @@ def _lead(folder: Path, member: Member) -> int:
     except Exception as error:
         error = refused(error) or error
         if isinstance(error, UserError):
-            kinds = ((HeldError, "held"), (ProcessError, "failed"), (UserError, "refused"))
-            state = next(name for kind, name in kinds if isinstance(error, kind))
+            state = next(name for name, kind in _kinds().items() if isinstance(error, kind))
             told = {"state": state, "message": error.message, "hint": error.hint}
         else:
             run = Run(directory(config))
@@ -166,6 +168,7 @@ def _lead(folder: Path, member: Member) -> int:
 
 def main() -> int:
     """One of the processes that `start` has started."""
+    streams.prepare()
     joined = threading.Event()
     threading.Thread(target=_outlive_nobody, args=(joined,), daemon=True).start()
     member = processes.this_member()

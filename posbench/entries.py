@@ -21,6 +21,8 @@ DEEPEST = 32
 """Levels of lists and mappings in one another."""
 
 NUMBER = r"[0-9](?:_?[0-9])*"
+"""Digits, of which any may be parted by an underscore."""
+
 SCALARS = {
     "null": (r"~|null|Null|NULL|", "~nN\0"),
     "bool": (r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
@@ -36,6 +38,8 @@ SCALARS = {
 
 
 class Loader(yaml.SafeLoader):
+    """Raises YAMLError for all that is refused, with the place of it."""
+
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, stream: str) -> None:
@@ -53,7 +57,7 @@ class Loader(yaml.SafeLoader):
             problem = f"the tag {event.tag} has no meaning here"
         elif isinstance(event, yaml.ScalarEvent) and re.search("[\ud800-\udfff]", event.value):
             problem = "half a character"  # which nothing can print
-        elif self.depth == DEEPEST:
+        elif self.depth == DEEPEST and not isinstance(event, yaml.ScalarEvent):
             problem = f"more than {DEEPEST} lists or mappings in one another"
         if problem:
             raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
@@ -72,10 +76,11 @@ class Loader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
+                value = key.value if key.tag.endswith(":merge") else self.construct_object(key)
+                if (type(value), value) in seen:
                     problem = f"the key '{key.value}' is there twice"
                     raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
-                seen.add(key.value)
+                seen.add((type(value), value))
         return node
 
     @contextmanager

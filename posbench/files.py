@@ -1,7 +1,8 @@
 """The one place that puts a file on disk: written beside its target, fsynced, renamed.
 
 A reader therefore sees the old file or the new one, never a part of either, whatever is killed when. In a folder that
-is locked nothing is published by a process that has lost the lock (posbench/lock.py).
+is locked nothing is published by a process that has lost the lock (posbench/lock.py). And what all readers have in
+common: a file may hold anything.
 """
 
 from __future__ import annotations
@@ -133,3 +134,11 @@ def publish_directory(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     _fsync(path.parent)
+
+
+def parse_json(content: bytes | str) -> Any:
+    """What JSON says. Raises ValueError for anything that is none, also for what is nested deeper than can be read."""
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

@@ -30,6 +30,11 @@ _OWN = {"data": "files", "tokenizer": "file"}
 """Kinds that are the user's own always, so that a run of theirs has a fingerprint."""
 
 
+def newer_format(stored: Any) -> bool:
+    """Whether a record's format is one that this posbench is too old for."""
+    return isinstance(stored, int) and stored > FORMAT
+
+
 def to_dict(config: Config) -> dict[str, Any]:
     """The whole config as plain data, for run.json and config.yaml."""
     return asdict(config)

@@ -72,7 +72,7 @@ class Result:
     """What came of it."""
 
     state: str
-    """done | failed | held (another process works on its run)"""
+    """done | failed | held (another process works on its run) | estimated (a dry run)"""
     message: str = ""
     """Why it failed, or who holds it: one line."""
     tail: list[str] = field(default_factory=list)

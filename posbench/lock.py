@@ -31,7 +31,7 @@ from pathlib import Path
 
 from posbench import files
 from posbench.errors import UserError
-from posbench.stored import parse
+from posbench.files import parse_json
 
 NAME = ".lock"
 
@@ -145,16 +145,16 @@ class Lock:
                         f"{self.name} is being worked on by another process, {found}.",
                         "posbench status shows how far it is.",
                     )
-            except FileNotFoundError:  # released in between
-                if self.path.is_symlink():  # to nowhere, as git-annex leaves them: nobody's
-                    self.path.unlink(missing_ok=True)
-                continue
+            except FileNotFoundError:
+                if not self.path.is_symlink():  # released in between
+                    continue
+                content = None  # a link to nowhere, as git-annex leaves them: nobody's
             # Of two who find it dead one takes its place, and the other must not take the place of that one: so the
             # right to replace this very content is a lock as well.
-            heir = Lock(self.path.with_name(f"{NAME}.{hashlib.sha256(content).hexdigest()[:16]}"), self.name)
+            heir = Lock(self.path.with_name(f"{NAME}.{hashlib.sha256(content or b'').hexdigest()[:16]}"), self.name)
             heir.take()
             try:
-                if self._content() == content:
+                if self._content() == content and (content is not None or self.path.is_symlink()):
                     self._put(lambda whole: whole.replace(self.path))
                     return
             finally:
@@ -227,7 +227,7 @@ def _beat(lock: Lock, over: threading.Event) -> None:
 
 def _read(path: Path) -> Owner:
     try:
-        found = Owner(**parse(path.read_bytes()))
+        found = Owner(**parse_json(path.read_bytes()))
     except (ValueError, TypeError, IsADirectoryError):
         return _UNKNOWN
     return found if isinstance(found.pid, int) else _UNKNOWN

@@ -24,13 +24,13 @@ from posbench.data.windows import generators, nonoverlapping
 from posbench.encodings.base import Encoding
 from posbench.errors import UserError
 from posbench.extensions.base import SEARCH_LOSSES
+from posbench.files import parse_json
 from posbench.identity import hash8, label, settings
 from posbench.losses import Score, measure
 from posbench.model import Decoder
 from posbench.progress import progress
 from posbench.records import About
 from posbench.run import Run
-from posbench.stored import parse
 
 TOKEN_BUDGET = {"cpu": 4096, "mps": 16384, "cuda": 65536}
 """Inputs of one forward pass: as many windows as fit, so that a longer window makes a smaller batch. Fixed, because
@@ -232,7 +232,7 @@ def _found(run: Run, described: Mapping[str, Any], length: int) -> dict[str, Any
     """What the search of these settings found before, if it was made."""
     what = _what(run, described, length)
     try:
-        stored = parse(_file(run, what, described["name"]).read_bytes())
+        stored = parse_json(_file(run, what, described["name"]).read_bytes())
         return stored["found"] if stored["what"] == what else None
     except (OSError, ValueError, KeyError, TypeError):  # not there or damaged: it is made again
         return None

@@ -27,8 +27,8 @@ import numpy as np
 
 from posbench import files
 from posbench.errors import UserError, reason
+from posbench.files import parse_json
 from posbench.run import root
-from posbench.stored import parse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -230,7 +230,7 @@ def load(path: Path) -> Row:
     """The row of one file. Raises `UserError` for anything but a complete row whose arrays lie beside it."""
     path = Path(path)
     try:
-        record = parse(path.read_bytes())
+        record = parse_json(path.read_bytes())
         checksum = record.pop("sha256")
         if record["key"]["format"] != FORMAT:
             raise UserError(f"{path} is a row of format {record['key']['format']}; this posbench reads {FORMAT}.")

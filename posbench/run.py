@@ -36,7 +36,7 @@ from posbench import files, lock
 from posbench.compose import settled
 from posbench.config import Config
 from posbench.errors import UserError, closest, refused
-from posbench.identity import FORMAT, edited_sources, flat, from_dict, hash8, identity, label, to_dict
+from posbench.identity import FORMAT, edited_sources, flat, from_dict, hash8, identity, label, newer_format, to_dict
 from posbench.stored import REMOVE, Metrics, NoMetrics, damaged, is_number, read_json, read_metrics
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ RECORD_KEYS: dict[str, set[str] | None] = {
     **{key: set() for key in ("identity", "config", "decisions")},
     "corpus": {"name", "fingerprint"},
     "tokenizer": {"fingerprint", "vocab_size"},
+    "versions": {"torch"},
 }
 """What a record holds, and what an entry of several parts holds in turn."""
 
@@ -122,6 +123,8 @@ def find(word: str) -> Run:
 
 def _is_run(folder: Path) -> bool:
     """Whether a folder anywhere is a run, be it a damaged one: other programs have a status.json too."""
+    if not any((folder / name).is_file() for name in HAVE):
+        return False
     if (folder / "run.json").is_file() and folder.resolve().parent == root().resolve():
         return True
     with suppress(UserError):
@@ -196,11 +199,10 @@ class Run:
         """
         record, file = self.record, self.path / "run.json"
         if record["format"] != FORMAT:
-            newer = isinstance(record["format"], int) and record["format"] > FORMAT
             raise UserError(
                 f"{self.name} was trained by format {record['format']} of posbench, and this is format {FORMAT}.",
                 "This posbench is older than the run: use a newer one."
-                if newer
+                if newer_format(record["format"])
                 else "The same config gives other weights now. Train it again, or use that version.",
             )
         try:
@@ -361,20 +363,27 @@ class Run:
     def remove(self) -> None:
         """Delete it, rows and all: in one rename, so that a kill leaves the whole run or none.
 
-        Raises as `lock`, and UserError where there is more in the folder than a run has.
+        Raises as `lock` and as `check_whole`.
         """
         with self.lock():
-            inside = (path for path in self.path.rglob("*") if not path.is_dir())
-            for path in sorted(str(one.relative_to(self.path)) for one in inside):
-                if not any(fnmatch(path, known) and path.count("/") == known.count("/") for known in FILES):
-                    raise UserError(
-                        f"{self.path} holds {path}, which is of no run.", "Nothing was removed. Take it out first."
-                    )
+            self.check_whole()
             grave = Path(tempfile.mkdtemp(prefix=_GRAVE, dir=self.path.parent))
             self.path.rename(grave / self.name)
-        for one in (grave, *self.path.parent.glob(f"{_GRAVE}*")):  # of a removal that was killed too
-            if any(one.glob("*")):  # else it is one that another process is about to fill
-                shutil.rmtree(one, ignore_errors=one != grave)
+        with suppress(FileNotFoundError):  # another removal is at it as well
+            shutil.rmtree(grave)
+        if self.path.parent == root().resolve():
+            for left in self.path.parent.glob(f"{_GRAVE}*"):  # of a removal that was killed
+                if any(left.glob("*")):  # else it is one that another process is about to fill
+                    shutil.rmtree(left, ignore_errors=True)
+
+    def check_whole(self) -> None:
+        """Raise UserError where there is more in the folder than a run has."""
+        inside = (path for path in self.path.rglob("*") if not path.is_dir())
+        for path in sorted(str(one.relative_to(self.path)) for one in inside):
+            if not any(fnmatch(path, known) and path.count("/") == known.count("/") for known in FILES):
+                raise UserError(
+                    f"{self.path} holds {path}, which is of no run.", "Nothing was removed. Take it out first."
+                )
 
 
 class Followed(Run):

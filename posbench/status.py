@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from posbench import lock
 from posbench.errors import UserError
-from posbench.identity import FORMAT
+from posbench.files import parse_json
+from posbench.identity import FORMAT, newer_format
 from posbench.report.tables import Cell, Column, Table, table
 from posbench.run import Run
-from posbench.stored import parse
 
 if TYPE_CHECKING:
     from posbench.evaluate import Request
@@ -88,8 +88,7 @@ def look(run: Run, requests: Sequence[Request] | None = None) -> dict[str, Any]:
     found |= {key: status[key] for key in ("step", "steps", "loss", "reason") if key in status and run.started}
     state, reason = status["state"], None if owner is None else str(owner)
     if record["format"] != FORMAT:
-        newer = isinstance(record["format"], int) and record["format"] > FORMAT
-        state = "newer format" if newer else "older format"
+        state = "newer format" if newer_format(record["format"]) else "older format"
         reason = f"format {record['format']}, and this posbench has {FORMAT}"
     elif state == "running":
         found |= _live(run, found)
@@ -118,7 +117,7 @@ def _live(run: Run, found: dict[str, Any]) -> dict[str, Any]:
         stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
         for text in reversed(stream.read().split(b"\n")):
             with suppress(ValueError, KeyError, TypeError):
-                line = parse(text)
+                line = parse_json(text)
                 step, speed = line["step"], line["tokens_per_second"]
                 left = (found["steps"] - step) * line["tokens"] / step / speed
                 return {"step": step, "loss": line["loss"], "tokens_per_second": speed, "seconds_left": left}

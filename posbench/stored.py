@@ -11,6 +11,7 @@ from typing import Any
 
 from posbench import files
 from posbench.errors import UserError, reason, refused
+from posbench.files import parse_json
 
 REMOVE = "Remove the folder to train it again."
 
@@ -20,18 +21,10 @@ def damaged(file: Path, why: str) -> UserError:
     return UserError(f"{file} is damaged: {why}.", REMOVE)
 
 
-def parse(content: bytes | str) -> Any:
-    """What JSON says. Raises ValueError for anything that is none, also for what is nested deeper than can be read."""
-    try:
-        return json.loads(content)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file of a run. Raises UserError naming the file when there is none."""
     try:
-        value = parse(file.read_bytes())
+        value = parse_json(file.read_bytes())
     except FileNotFoundError as error:
         raise UserError(f"{file.parent} holds no run: there is no {file.name} in it.") from error
     except (OSError, ValueError) as error:
@@ -91,7 +84,7 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
     lines = []
     for number, line in enumerate([*whole, torn] if torn else whole, start=1):
         try:
-            value = parse(line)
+            value = parse_json(line)
             if not (is_number(value["step"]) and is_number(value["loss" if "loss" in value else "valid"])):
                 raise ValueError(line)
             lines.append({**value, "step": int(value["step"])})

@@ -26,7 +26,9 @@ def prepare() -> None:
             os.fstat(number)
         except OSError:
             # The lowest number that is free, which the next file would get otherwise, and what C prints with it.
-            os.open(os.devnull, os.O_RDWR)
+            # The processes that this one starts have it too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
     sys.stdout = sys.stdout or _text(io.FileIO(1, "w", closefd=False))
     if sys.stderr is sys.__stderr__:  # or both are None
         sys.stderr = _text(_Stderr(2, "w", closefd=False))

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from posbench import baselines, entries, evaluate, launch, system
-from posbench.compose import MANY, combinations, compose, refuse_too_many
+from posbench.compose import combinations, compose, refuse_too_many, tell_many
 from posbench.config import Config, Eval
 from posbench.data import tokens
 from posbench.errors import UserError, reason, unknown
@@ -197,8 +197,8 @@ def _claims_from(file: Path, names: Sequence[str], within: tuple[Path, ...]) -> 
     return [claim for study in studies for claim in study.claims]
 
 
-def _known(kind: str, entries: Mapping[str, Any], allowed: Sequence[str] | Mapping[str, Any]) -> None:
-    for key in entries:
+def _known(kind: str, given: Mapping[str, Any], allowed: Sequence[str] | Mapping[str, Any]) -> None:
+    for key in given:
         if key not in allowed:
             raise unknown(kind, str(key), allowed)
 
@@ -225,8 +225,7 @@ def plan(
         with _naming(own):
             listed.append(combinations(_last([*common, *own, *overrides])))
     refuse_too_many(f"The study {study.name}", count := sum(map(len, listed)))
-    if count >= MANY:
-        say(f"{count:,} runs are composed and checked before the first begins")
+    tell_many(count, say)
     for own, words_of in zip(study.runs, listed, strict=True):
         with _naming(own):
             for words in words_of:

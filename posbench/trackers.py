@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
 from posbench import classes, files
 from posbench.errors import reason
 from posbench.extras import require
-from posbench.stored import parse
+from posbench.files import parse_json
 
 if TYPE_CHECKING:
     from posbench.run import Run
@@ -170,7 +170,7 @@ class Follower:
 
     def _marks(self) -> dict[str, int]:
         try:
-            return {str(who): int(step) for who, step in parse(self.mark.read_bytes()).items()}
+            return {str(who): int(step) for who, step in parse_json(self.mark.read_bytes()).items()}
         except (FileNotFoundError, ValueError, AttributeError, TypeError):
             return {}
 

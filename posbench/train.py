@@ -48,6 +48,7 @@ from posbench.run import Run, directory
 from posbench.side_by_side import each
 from posbench.statistics import exp
 from posbench.stop import Stop
+from posbench.stored import damaged
 
 VALIDATION_TARGETS = 32_768
 """The first so many targets of the validation split are read during training."""
@@ -93,7 +94,10 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
 
         decisions = decide(config, decoder, device)
         if run.started and (run.checkpoint.is_file() or run.status()["state"] != "failed"):
-            decisions, remarks = obey(decisions, run.record)
+            try:
+                decisions, remarks = obey(decisions, run.record)
+            except ValueError as error:
+                raise damaged(run.path / "run.json", str(error)) from error
         else:
             run.begin(
                 config, prepared.tokenizer, _record(config, prepared, batches.stream, decoder, decisions, command)
@@ -225,7 +229,8 @@ def _loop(
                 run.write_status("interrupted" if asked else "running", **_status(config, batches, state))
                 saved = time.monotonic()
                 if asked:
-                    tell(f"interrupted at step {state.step} of {steps}, with a checkpoint")
+                    with suppress(OSError):  # a full disk, say: all that has to be kept is
+                        tell(f"interrupted at step {state.step} of {steps}, with a checkpoint")
                     stop.leave()
             bar.update(state.step, journal.text)
         journal.fetch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +79,29 @@ def test_a_process_that_is_killed_ends_the_others_and_the_same_command_goes_on(w
     step = run.status()["step"]
     assert train.train(replace(run.config, nproc=1)).done
     assert f"going on from step {step} of 400" in (run.path / "log.txt").read_text()
+
+
+@pytest.mark.faults
+@pytest.mark.process
+def test_a_reader_of_what_is_said_that_goes_away_ends_no_training(words: str):
+    """The leader has the command's own stderr."""
+    process, _ = begun(words, 10)
+    process.stderr.close()
+    assert process.wait() == 0
+    (run,) = all_runs()
+    assert run.done
+
+
+@pytest.mark.faults
+@pytest.mark.process
+def test_a_run_that_is_removed_while_processes_train_it_does_not_come_back(words: str):
+    process, _ = begun(words.replace("train ", "sweep ", 1), 10)
+    (run,) = all_runs()
+    shutil.rmtree(run.path)
+    _, rest = process.communicate()
+    assert process.returncode == 1
+    assert "was removed while this process worked on it" in rest
+    assert not run.path.exists()
 
 
 def child(pid: int, rank: int) -> int:

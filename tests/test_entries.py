@@ -55,6 +55,7 @@ def test_numbers_are_decimal_and_what_is_none_is_text(tmp_path: Path, text: str,
     [
         ("runs: 1\nevals: 2\nruns: 3", "Line 3, column 1: the key 'runs' is there twice"),
         ("evals:\n  flat: {a: 1}\n  'flat': {a: 2}", "Line 3, column 3: the key 'flat' is there twice"),
+        ("runs:\n  10: a\n  1_0: b", "Line 3, column 3: the key '1_0' is there twice"),
         ("lengths: &l [32, *l]", "Line 1, column 18: \\*l stands within itself"),
         ("runs: &r {a: {b: *r}}", "\\*r stands within itself"),
         ("runs: " + "[" * 3000, "more than 32 lists or mappings in one another"),

@@ -6,6 +6,7 @@ No clock is read and nothing waits: a heartbeat is as old as the time that a tes
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -225,10 +226,23 @@ def test_a_link_to_nowhere_is_nobodys_lock(folder: Path):
         assert lock.owner(folder).pid == os.getpid()
 
 
+def test_of_two_who_find_a_link_to_nowhere_one_takes_its_place(folder: Path):
+    """The other would remove what the first has put there."""
+    (folder / lock.NAME).symlink_to("nowhere")
+    heir = Lock(folder / f"{lock.NAME}.{hashlib.sha256(b'').hexdigest()[:16]}", "rope")
+    heir.take()
+    with pytest.raises(HeldError):
+        Lock(folder / lock.NAME, "rope").take()
+    assert (folder / lock.NAME).is_symlink()
+    heir.release()
+    Lock(folder / lock.NAME, "rope").take()
+    assert lock.owner(folder).pid == os.getpid()
+
+
 def test_a_folder_in_place_of_a_lock_is_refused_and_costs_no_overview(folder: Path):
     (folder / lock.NAME).mkdir()
     assert lock.owner(folder) is not None
-    with pytest.raises((OSError, HeldError)):
+    with pytest.raises(IsADirectoryError):
         lock.hold(folder, "rope").__enter__()
 
 

@@ -322,7 +322,8 @@ def test_a_process_whose_starter_is_gone_before_they_met_does_not_wait_for_it():
     there = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
     words = [sys.executable, "-m", "posbench.elastic", "nowhere"]
     gone = system.environment() | there | {processes.STARTER: "1"}
-    assert subprocess.run(words, env=gone, capture_output=True, check=False, timeout=120).returncode == 1
+    done = subprocess.run(words, env=gone, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,15 @@ def test_a_damaged_record_is_named(content: str):
     assert [found.name for found in runs.all_runs()] == [run.name]
 
 
+@pytest.mark.parametrize("versions", [[], None, {"python": "3.11"}])
+def test_a_part_of_a_record_that_is_not_whole_is_named(versions: object):
+    run = begun(config())
+    record = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps(record | {"versions": versions}))
+    with pytest.raises(UserError, match=r"run\.json is damaged: its versions is not whole"):
+        _ = Run(run.path).record
+
+
 @pytest.mark.parametrize(
     "content",
     ["", '{"state": "done"', '{"state": 3, "step": 1}', f'{{"state": "done", "step": 4, "seconds": {10**400}}}'],

@@ -396,11 +396,11 @@ def test_a_reference_that_another_process_counts_is_waited_for(tmp_path, fakes, 
 
 
 def test_many_runs_are_said_before_they_are_composed(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "MANY", 3)
+    monkeypatch.setattr("posbench.compose.MANY", 3)
     said: list[str] = []
     study.plan(study.load(write(tmp_path)), say=said.append)
     study.plan(study.load(write(tmp_path, runs="encoding=rope")), say=said.append)
-    assert said == ["3 runs are composed and checked before the first begins"]
+    assert said == ["3 jobs are composed and checked first"]
 
 
 def test_overrides_come_last_in_every_run(tmp_path):

@@ -109,6 +109,7 @@ def test_what_was_saved_and_not_yet_told_when_it_was_killed_is_told_when_it_goes
     """And a tracker that is named later gets what was before: each has its own mark."""
     run = train(replace(toys.config(data, steps=9), tracker=mine))
     mark = run.path / "tracker.json"
+    run.check_whole()  # and is part of a run
     Path(mine["file"]).unlink()
     mark.write_text(mark.read_text().replace(": 9", ": 4"))
     with trackers.following(mine, run, {"seed": 1}, print):

@@ -167,6 +167,7 @@ def test_a_run_writes_what_it_did(data: dict):
     assert run.record["decisions"]["kernel"] == "causal"
     stored = {"run.json", "config.yaml", "tokenizer.json", "status.json", "metrics.jsonl", "log.txt"}
     assert {file.name for file in run.path.iterdir()} == {*stored, "model.safetensors"}
+    run.check_whole()
     log = (run.path / "log.txt").read_text()
     first = next(number for number, line in enumerate(said) if line.startswith(run.name))
     assert len(said[first:]) > 4

@@ -61,9 +61,10 @@ def launch(
     for word in words:
         if sweep is None and word not in rest:
             raise UserError(f"{word} has no effect here.", "It belongs to several jobs: add -m.")
-        if word.startswith("hydra.mode="):  # a sweep behind our back: unchecked, its failures not gathered
+        setting = word.lstrip("+")
+        if setting.startswith("hydra.mode="):  # a sweep behind our back: unchecked, its failures not gathered
             raise UserError(f"{word} has no effect.", "Write -m to run one job for each of a=1,2.")
-        if word.startswith("hydra.sweeper.params"):
+        if setting.startswith("hydra.sweeper.params"):
             raise UserError(f"{word} has no effect.", "Write the lists themselves, as in seed=1,2.")
     with extra_dir(folder):
         task = _Task(work, sweep, command, how, folder, {} if sweep is None else _checked_jobs(rest))
@@ -114,11 +115,10 @@ def _process(argv: Sequence[str]) -> Iterator[None]:
 
 def _checked_jobs(words: Sequence[str]) -> dict[tuple[str, ...], Config]:
     """The config of each job of a sweep by its words. Raises `UserError` for the first that cannot be composed."""
-    from posbench.compose import MANY, combinations, compose
+    from posbench.compose import combinations, compose, tell_many
 
     jobs = combinations(words)
-    if len(jobs) >= MANY:
-        say(f"{len(jobs):,} jobs are composed and checked before the first begins.")
+    tell_many(len(jobs), say)
     found = {}
     for job in jobs:
         try:

@@ -32,6 +32,7 @@ def remove(
     for one in found:
         if owner := lock.owner(one.path):
             raise lock.HeldError(f"{one.name} is being worked on by another process, {owner}.", "Nothing was removed.")
+        one.check_whole()
     with extra_dir(config_dir):
         try:
             needed = {} if force else study.needed([one.name for one in found])

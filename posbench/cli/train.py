@@ -115,7 +115,7 @@ def _launch(
             say(f"[{number}/{len(jobs)}] {job.label}")
             try:
                 estimate(job.config, job.command)
-                results.append(Result("done"))
+                results.append(Result("estimated"))
             except UserError as error:
                 results.append(Result("failed", error.message, [error.hint] if error.hint else []))
         return results

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import glob
 import hashlib
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 from posbench.data.corpus import HOLDOUT, SPLITS, Corpus, Document, fingerprint, kept, loaded
 from posbench.errors import UserError, closest, reason
+from posbench.files import parse_json
 
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 
@@ -203,7 +203,7 @@ def _lines(name: str, file: Path, field: str) -> Iterator[Document]:
                 continue
             where = f"{file}, line {number}"
             try:
-                value = json.loads(row["text"])
+                value = parse_json(row["text"])
             except ValueError as error:
                 raise UserError(
                     f"{where} is not JSON: {error}.", "Each line of a .jsonl file is one object."

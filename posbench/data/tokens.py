@@ -36,8 +36,8 @@ from posbench import files
 from posbench.data.corpus import SPLITS, Corpus, Document, fingerprint, open_corpus
 from posbench.data.tokenizer import Tokenizer, encoder, find_tokenizer, ids_dtype, open_tokenizer
 from posbench.errors import UserError, reason
+from posbench.files import parse_json
 from posbench.progress import waiting
-from posbench.stored import parse
 
 FORMAT = 2
 """Raised whenever the files of the directory change their meaning."""
@@ -104,7 +104,7 @@ class Prepared:
             columns[column] = read
         file = self.path / f"{split}.names.json"
         try:
-            names = parse(file.read_bytes())
+            names = parse_json(file.read_bytes())
         except (OSError, ValueError) as error:
             raise _unread(file, "it is missing or cut short", error) from error
         if not isinstance(names, list) or len(names) != facts["documents"] - 1:
@@ -200,7 +200,7 @@ def read_header(path: Path) -> dict[str, Any]:
     """The header of a token directory; `UserError` when it is none, or of another posbench."""
     file = path / "header.json"
     try:
-        header = parse(file.read_bytes())
+        header = parse_json(file.read_bytes())
         kind, version = header["kind"], header["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unread(file, "it is missing or no header of posbench", error) from error

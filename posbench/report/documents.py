@@ -15,10 +15,10 @@ from posbench import data, records
 from posbench.compose import load_group
 from posbench.data.tokens import read_header
 from posbench.errors import UserError
+from posbench.files import parse_json
 from posbench.records import Row, digest8
 from posbench.report.parts import Line, Part, how
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
-from posbench.stored import parse
 
 
 def names(row: Row) -> dict[int, str]:
@@ -47,7 +47,7 @@ def _prepared(row: Row) -> tuple[dict[str, Any], list[str]] | None:
         try:
             corpus = read_header(header.parent)["corpus"]
             if corpus["fingerprint"] == row.corpus_hash:
-                found = parse((header.parent / f"{row.split}.names.json").read_bytes())
+                found = parse_json((header.parent / f"{row.split}.names.json").read_bytes())
                 return corpus.get("data", {}), [str(name) for name in found]
         except (UserError, OSError, ValueError, KeyError, TypeError):  # damaged, or of another posbench: no names
             continue

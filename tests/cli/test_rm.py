@@ -109,6 +109,27 @@ def test_what_is_of_no_run_is_not_removed_with_it(posbench: Posbench, runs: Path
     assert left(runs) == [*NAMES]
 
 
+def test_nothing_is_removed_where_one_of_several_holds_something_else(posbench: Posbench, runs: Path):
+    (runs / NAMES[0] / "thesis.tex").touch()
+    assert posbench("rm rope alibi --yes").status == 2
+    assert left(runs) == [*NAMES]
+
+
+def test_beside_a_run_elsewhere_nothing_else_is_removed(posbench: Posbench, runs: Path, tmp_path: Path):
+    old = tmp_path / "old"
+    (old / ".removed-photos").mkdir(parents=True)
+    (old / ".removed-photos" / "cat.png").touch()
+    (runs / NAMES[1]).rename(old / NAMES[1])
+    (old / NAMES[1] / "status.json").write_text('{"state": "failed", "step": 0, "host": "here"}')
+    assert posbench(f"rm {old / NAMES[1]} --yes").status == 0
+    assert left(old) == [".removed-photos"]
+
+
+def test_a_link_to_itself_is_no_run(posbench: Posbench, runs: Path, tmp_path: Path):
+    (tmp_path / "loop").symlink_to("loop")
+    assert posbench(f"rm {tmp_path / 'loop'} --yes").err.startswith(f"error: There is no run '{tmp_path / 'loop'}'")
+
+
 def test_a_status_of_something_else_makes_no_run_of_a_folder_beside_them(posbench: Posbench, runs: Path):
     (runs / "exp").mkdir()
     (runs / "exp" / "status.json").write_text('{"status": "ok"}')

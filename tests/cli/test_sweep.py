@@ -158,6 +158,7 @@ def test_a_dry_run_of_a_sweep_plans_each_and_writes_nothing(posbench: Posbench, 
         }
 
     monkeypatch.setattr("posbench.plan.plan", plan)
-    assert posbench("sweep encoding=rope,alibi --dry-run").status == 0
+    done = posbench("sweep encoding=rope,alibi --dry-run")
+    assert (done.status, done.err.splitlines()[-1]) == (0, "2 jobs: 2 estimated")
     assert planned == ["rope", "alibi"]
     assert not (tmp_path / "runs").exists()

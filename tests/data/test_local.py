@@ -164,6 +164,7 @@ def test_a_file_is_hashed_once_and_again_when_it_may_have_changed(
         ("a.jsonl", '{"text": "café"}'.encode("latin1"), r"a\.jsonl is not UTF-8 text"),
         ("a.txt", "é".encode()[:1], r"a\.txt is not UTF-8 text"),
         ("a.jsonl", b'{"text": "a"}\n\n{"text": ', r"a\.jsonl, line 3 is not JSON"),
+        ("a.jsonl", b"[" * 100_000, r"a\.jsonl, line 1 is not JSON: it is nested too deeply"),
         ("a.jsonl", b'["a"]', r"a\.jsonl, line 1 is not an object"),
         ("a.jsonl", b'{"body": "a", "id": 1}', r"a\.jsonl, line 1 has no 'text'\.\ndata\.field: body, id"),
         ("a.jsonl", b'{"text": 5}', r"a\.jsonl, line 1: the text is of type int"),

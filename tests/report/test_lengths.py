@@ -122,6 +122,7 @@ RECORD = dict.fromkeys(("hash", "format", "ids_digest", "steps")) | {
     **{key: {} for key in ("identity", "config", "decisions")},
     "corpus": {"name": "sotu", "fingerprint": ""},
     "tokenizer": {"fingerprint": "", "vocab_size": 2048},
+    "versions": {"torch": "2.13.0"},
 }
 
 

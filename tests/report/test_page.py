@@ -109,6 +109,7 @@ def test_every_number_of_the_table_is_in_the_page_and_leads_to_its_row(make):
 def test_a_row_leads_to_its_run_with_command_and_hash(make, tmp_path):
     record = {key: {} for key in ("identity", "config", "decisions")} | {"format": 2, "ids_digest": "", "steps": 1}
     record |= {"corpus": {"name": "", "fingerprint": ""}, "tokenizer": {"fingerprint": "", "vocab_size": 1}}
+    record |= {"versions": {"torch": "2.13.0"}}
     run = tmp_path / "rope-L512-nano-s1-0a1b2c3d"
     behind = arrays([256.0])
     kept = records.write(run / "rows", row(behind, setup="5e", recipe="a", heads=4, head_dim=32), behind)

@@ -223,7 +223,7 @@ def parse(
 
 def _claim(entry: Mapping[str, Any]) -> Claim:
     try:
-        _known("key of a claim", entry, KEYS)
+        _check("claim", entry, KEYS)
         relation, protocol = entry["relation"], entry["protocol"]
         for kind, word, choices in (("relation", relation, RELATIONS), ("protocol", protocol, (*PROTOCOLS, *SPEEDS))):
             if word not in choices:
@@ -231,7 +231,7 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
         failure = relation in FAILURES
         if protocol in SPEEDS and (failure or entry.get("primary")):
             raise ValueError("of a speed there is no failure, and no primary claim: one machine says little of another")
-        left = _side({"at": "1L"} | entry["left"] if failure else entry["left"], {"protocol": protocol})
+        left = _side(entry["left"], {"protocol": protocol} | ({"at": "1L"} if failure else {}))
         right = _side(entry["right"], _inherited(left))
         if failure and (set(entry["right"]) != {"at"} or left.minus or right.length <= left.train_length):
             raise ValueError("the right of a failure is no length past L alone, such as {at: 2L}")
@@ -253,17 +253,20 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             primary=primary,
             note=entry.get("note"),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        said = error.args[0] if isinstance(error, KeyError) else error
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        said = f"there is no '{error.args[0]}'" if isinstance(error, KeyError) else error
         raise UserError(
             f"The claim {entry.get('name')!r} cannot be read: {said}.", "See posbench/report/claims/__init__.py."
         ) from error
 
 
-def _known(kind: str, entries: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    for key, value in entries.items():
+def _check(what: str, given: Any, allowed: Iterable[str]) -> None:
+    """Raise UserError or ValueError unless these are keys that a claim, side or source has, each of its type."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{given} is no {what}, which is a mapping of keys")
+    for key, value in given.items():
         if key not in allowed:
-            raise unknown(kind, str(key), allowed)
+            raise unknown(f"key of a {what}", str(key), allowed)
         if value is None and key in OPTIONAL:
             continue
         if key in TEXTS and not isinstance(value, str):
@@ -283,7 +286,7 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
     >>> _side({"encoding": "alibi", "train_length": 128, "at": "2L"}, {"protocol": "sliding"}).length
     256
     """
-    _known("key of a side", entry, SIDE_KEYS)
+    _check("side", entry, SIDE_KEYS)
     if entry.get("protocol", inherited["protocol"]) != inherited["protocol"]:
         inherited = {key: value for key, value in inherited.items() if key not in ("stride", "block")}
     own = {**inherited, **entry}
@@ -318,20 +321,26 @@ def _length(at: str, train_length: int) -> int:
 
 
 def _source(entry: Mapping[str, Any], failure: bool) -> Source | Curve:
-    _known("key of a source", entry, SOURCE_KEYS)
+    _check("source", entry, SOURCE_KEYS)
     paper, table = str(entry.get("paper", "press")), str(entry["table"])
     if failure:
-        encoding, train_length = entry["left"]
+        encoding, train_length = _cell(entry, "left", ("encoding", "training length"))
         return Curve(tuple(published.along(table, encoding, train_length, paper)))
 
     def find(table: str) -> tuple[Printed, Printed]:
-        (encoding, train_length, length), (other, other_train_length, other_length) = entry["left"], entry["right"]
-        return (
-            published.find(table, encoding, train_length, length, paper),
-            published.find(table, other, other_train_length, other_length, paper),
-        )
+        parts = ("encoding", "training length", "length")
+        cells: list[tuple[str, int, int]] = [_cell(entry, side, parts) for side in ("left", "right")]
+        left, right = (published.find(table, *cell, paper) for cell in cells)
+        return left, right
 
     return Source(*find(table), minus=find(str(entry["minus"])) if "minus" in entry else None)
+
+
+def _cell(entry: Mapping[str, Any], side: str, parts: Sequence[str]) -> Any:
+    """Which cell of a paper's table a source names."""
+    if not isinstance(found := entry[side], list) or len(found) != len(parts):
+        raise ValueError(f"'{side}' of a source is {found}, not [{', '.join(parts)}]")
+    return found
 
 
 def sources(claim: Claim) -> Iterator[Source | Curve]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from posbench.errors import UserError, reason
+from posbench.files import parse_json
 from posbench.report.claims.speed import Bench
 from posbench.report.figures.axes import end_labels
 from posbench.report.figures.drawing import Drawing, height, panels
 from posbench.report.figures.perplexity import named
 from posbench.report.figures.style import looks
 from posbench.report.parts import Line, Part, how
-from posbench.stored import parse
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Spot:
 def read_bench(file: Path) -> list[dict[str, Any]]:
     """Its rows of encodings. Raises `UserError` for anything but such a file."""
     try:
-        tables = parse(file.read_text(encoding="utf-8"))
+        tables = parse_json(file.read_text(encoding="utf-8"))
         rows = [row for table in tables for row in table["rows"] if "task" in row and row["name"] == row["encoding"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
