@@ -15,7 +15,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from posbench.encodings.angles import cos_sin
 from posbench.encodings.base import Shape
 from posbench.encodings.rope import Rope
-from posbench.encodings.rotation import LAYOUTS, _Turn, tables, turn
+from posbench.encodings.rotation import LAYOUTS, _Turn, _written_out, tables, turn
 from posbench.errors import UserError
 
 SHAPE = Shape(layers=1, width=64, heads=2, train_length=16)
@@ -132,17 +132,19 @@ def test_interleaved_is_a_product_of_complex_numbers():
 @pytest.mark.parametrize(("layout", "turned"), [("half", [-3, -4, 1, 2]), ("interleaved", [-2, 1, -4, 3])])
 def test_a_quarter_turn_by_hand(layout, turned):
     """cos 0 and sin 1 send each pair (a, b) to (-b, a)."""
-    assert turn(torch.tensor([1.0, 2, 3, 4]), torch.zeros(4), torch.ones(2), layout).tolist() == turned
+    quarter = torch.tensor([1.0, 2, 3, 4]), torch.zeros(4), torch.ones(2), layout
+    assert turn(*quarter).tolist() == _written_out(*quarter).tolist() == turned
 
 
+@pytest.mark.parametrize("turned", [_Turn.apply, _written_out])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_gradient_of_a_turn_is_that_of_finite_differences(layout):
-    """Of the queries, and of the angles, which an encoding of one's own may learn."""
+def test_the_gradient_of_a_turn_is_that_of_finite_differences(layout, turned):
+    """Of the queries, and of the angles, which an encoding of one's own may learn; also of what is compiled."""
     x = torch.randn(2, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     angles = torch.linspace(0.1, 2.0, 6, dtype=torch.float64).view(1, 3, 2).requires_grad_()
 
     def rotated(x, angles):
-        return _Turn.apply(x, *tables(angles.cos(), angles.sin(), 2, layout), layout)
+        return turned(x, *tables(angles.cos(), angles.sin(), 2, layout), layout)
 
     assert torch.autograd.gradcheck(rotated, (x, angles))
 
