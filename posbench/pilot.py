@@ -13,11 +13,9 @@ from posbench.report.parts import SHARED
 
 
 def rows(jobs: Iterable[Job]) -> list[Row]:
-    """The rows that there are of these runs, whatever their seed, those of validation text first: what a study is
-    planned by should not be the text it is judged on."""
+    """The rows that there are of these runs, whatever their seed."""
     wanted = {initial.recipe(job.config, identity(job.config)) for job in jobs}
-    found = [row for row in records.read() if row.recipe in wanted]
-    return sorted(found, key=lambda row: row.split != "validation")
+    return [row for row in records.read() if row.recipe in wanted]
 
 
 def asked(jobs: Iterable[Job]) -> list[Row]:

@@ -149,7 +149,7 @@ def claim(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def alibi_row(folder: Path, seed: int, length: int, behind: Arrays) -> Row:
+def alibi_row(folder: Path, seed: int, length: int, behind: Arrays, **changes: Any) -> Row:
     """A kept row of ALiBi trained at 128, of one recipe in all seeds."""
     own = {"encoding": "alibi", "train_length": 128, "seed": seed, "recipe": "a", "run_hash": str(seed)}
-    return records.write(folder, row(behind, length=length, **own), behind)
+    return records.write(folder, row(behind, length=length, **own | changes), behind)

@@ -76,8 +76,7 @@ def plan(
     posbench study plan train_short_test_long --effect 0.02
     """
     from posbench import launch, pilot, study
-    from posbench.report.claims import judge
-    from posbench.report.needs import needs_table
+    from posbench.report.needs import needs_table, piloted
 
     if not 0 < effect < 1:
         raise UserError(f"--effect {effect:g} is no share of the perplexity.", "As in --effect 0.01, for 1 %.")
@@ -86,7 +85,7 @@ def plan(
         planned = study.plan(study.load(name), budget, rest, config_dir, say)
     if not planned.study.claims:
         raise UserError(f"The study {planned.study.name} makes no claims.", "posbench/report/claims says how.")
-    show(needs_table(judge(planned.study.claims, pilot.rows(planned.jobs)), effect), format)
+    show(needs_table(piloted(planned.study.claims, pilot.rows(planned.jobs)), effect), format)
 
 
 def reproduce(

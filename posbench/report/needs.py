@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from posbench.report.claims import Verdict
+from posbench.records import Row
+from posbench.report.claims import Claim, Verdict, judge
 from posbench.report.tables import Cell, Column, Section, Table, cell
 from posbench.statistics.planning import MOST, POWER, Need, Pilot, need
 
@@ -23,6 +24,18 @@ COLUMNS = [
 ]
 
 
+def piloted(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
+    """Each claim held against rows of validation text, and against others only where there are none of it: what a study
+    is planned by should not be the text it is judged on."""
+    validation, others = (
+        judge(claims, [row for row in rows if (row.split == "validation") is wanted]) for wanted in (True, False)
+    )
+    return [
+        other if first.comparison is None and other.comparison is not None else first
+        for first, other in zip(validation, others, strict=True)
+    ]
+
+
 def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
     """What each claim needs to be supported four times in five, if it is true by `effect`, a share of the perplexity;
     of a claim with a margin that, where the truth is no difference at all."""
@@ -33,12 +46,13 @@ def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
         [Section("", [_cells(record) for record in records])],
         [
             f"Seeds with which a claim that is true by its effect is supported {POWER:.0%} of the time, each alone; a "
-            "primary one needs more, as it is corrected for the others.",
-            "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token; of two or "
-            "three seeds it is itself known to a factor of two or so. over text: their standard error for other text "
-            "like this. targets: as many as leave the seeds half of the room there is.",
-            "What was measured on validation text comes first. A study that is planned by its own test text has read "
-            "that twice.",
+            "primary one needs more, as it is corrected for the others, and so does one about a failure, which is looked "
+            "for at several lengths.",
+            "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token. That of all "
+            "seeds may be 30 times what two show, and 6 times what three do (95 %). over text: their standard error "
+            "for other text like this. targets: as many as leave the seeds half of the room there is.",
+            "Of validation text where a claim can be held against it. A study that is planned by its own test text "
+            "(test) has read that twice.",
         ],
         records,
     )
@@ -55,6 +69,7 @@ def _record(verdict: Verdict, effect: float) -> dict[str, Any]:
         "deviation": None,
         "text_error": None,
         "seeds": None,
+        "split": verdict.rows[0].split if verdict.rows else None,
         "pilot_targets": None,
         "targets": None,
         "power": None,
@@ -87,9 +102,15 @@ def _cells(record: dict[str, Any]) -> list[Cell]:
         shown["deviation"],
         shown["text_error"],
         Cell(record["seeds"], f"{record['seeds']:,}" if record["seeds"] else _why(record)),
-        cell(record["pilot_targets"]),
+        Cell(record["pilot_targets"], _read(record)),
         cell(record["targets"]),
     ]
+
+
+def _read(record: dict[str, Any]) -> str:
+    if record["pilot_targets"] is None:
+        return "-"
+    return f"{record['pilot_targets']:,}" + ("" if record["split"] == "validation" else f" ({record['split']})")
 
 
 def _why(record: dict[str, Any]) -> str:

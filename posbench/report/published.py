@@ -70,21 +70,30 @@ def printed() -> tuple[Printed, ...]:
         )
 
 
+class UnprintedError(KeyError):
+    """A paper has no such number."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def find(table: str, encoding: str, train_length: int, length: int, paper: str = "press") -> Printed:
-    """The number of one cell of a paper. Raises `KeyError` when it printed none."""
+    """The number of one cell of a paper. Raises `UnprintedError` when there is none."""
     wanted = (paper, table, encoding, train_length, length)
     for entry in printed():
         if (entry.paper, entry.table, entry.encoding, entry.train_length, entry.length) == wanted:
             return entry
-    raise KeyError(f"{table} of the paper has no {encoding} trained at {train_length} and read at {length} ({paper})")
+    raise UnprintedError(
+        f"{table} of the paper has no {encoding} trained at {train_length} and read at {length} ({paper})"
+    )
 
 
 def along(table: str, encoding: str, train_length: int, paper: str = "press") -> list[Printed]:
-    """All lengths at which a paper printed one model, shortest first. Raises `KeyError` when it printed none."""
+    """All lengths at which a paper printed one model, shortest first. Raises `UnprintedError` when there is none."""
     wanted = (paper, table, encoding, train_length)
     found = [entry for entry in printed() if (entry.paper, entry.table, entry.encoding, entry.train_length) == wanted]
     if not found:
-        raise KeyError(f"{table} of the paper has no {encoding} trained at {train_length} ({paper})")
+        raise UnprintedError(f"{table} of the paper has no {encoding} trained at {train_length} ({paper})")
     return sorted(found, key=lambda entry: entry.length)
 
 

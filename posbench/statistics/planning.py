@@ -72,7 +72,8 @@ class Need:
 
     seeds: int | None
     """None: more than `MOST`"""
-    targets: int
+    targets: int | None
+    """None: nothing is known of how the text varies"""
     power: float
     """that these give"""
 
@@ -93,6 +94,8 @@ def need(pilot: Pilot, effect: float, equal: bool = False) -> Need:
         if equal
         else normal.inv_cdf(0.975) + normal.inv_cdf(POWER)
     )
+    if math.isinf(pilot.text_error):  # of a single block of text
+        return Need(None, None, 0.0)
     more = max(1.0, 2 * (pilot.text_error / allowed) ** 2)
     targets = math.ceil(pilot.targets * more)
     text = Estimate(0.0, pilot.text_error / math.sqrt(more))

@@ -8,20 +8,41 @@ from typing import Any
 import made
 import pytest
 
+from posbench.records import Row
 from posbench.report.claims import judge, parse
-from posbench.report.needs import needs_table
+from posbench.report.needs import needs_table, piloted
 from posbench.report.tables import render
 from posbench.statistics.planning import Pilot, need
 
 
-def verdicts(folder, gains: list[float], **changes: Any):
-    """ALiBi at 256 gains so many nats a token over 128, a seed each, the same in all of ten blocks."""
+def gained(folder, gains: list[float], split: str = "test", blocks: int = 10) -> list[Row]:
+    """ALiBi at 256 gains so many nats a token over 128, a seed each, the same in all of so many blocks."""
     rows = []
     for seed, gain in enumerate(gains):
         for length, loss in ((128, 4.0), (256, 4.0 - gain)):
-            arrays = made.arrays([128 * loss] * 10)
-            rows.append(made.alibi_row(folder, seed, length, arrays))
-    return judge(parse([made.claim(**changes)]), rows)
+            arrays = made.arrays([128 * loss] * blocks)
+            rows.append(made.alibi_row(folder, seed, length, arrays, split=split, targets_digest=split))
+    return rows
+
+
+def verdicts(folder, gains: list[float], **changes: Any):
+    return judge(parse([made.claim(**changes)]), gained(folder, gains))
+
+
+def test_test_text_is_no_pilot_where_there_is_validation_text(tmp_path):
+    """Also where it has more targets, ten blocks to four."""
+    rows = [*gained(tmp_path / "t", [0.01, 0.02]), *gained(tmp_path / "v", [0.03, 0.05], "validation", 4)]
+    claims = parse([made.claim()])
+    (record,) = needs_table(piloted(claims, rows), effect=0.01).records
+    assert (record["split"], record["pilot_targets"]) == ("validation", 512)
+    table = needs_table(piloted(claims, rows[:4]), effect=0.01)
+    assert table.records[0]["split"] == "test"
+    assert "1,280 (test)" in render(table)
+
+
+def test_one_block_of_text_says_nothing_of_how_text_varies(tmp_path):
+    (record,) = needs_table(judge(parse([made.claim()]), gained(tmp_path, [0.01, 0.02], blocks=1)), 0.01).records
+    assert (record["seeds"], record["targets"]) == (None, None)
 
 
 def test_seeds_are_those_of_the_pilots_deviation(tmp_path):

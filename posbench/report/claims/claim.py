@@ -158,6 +158,12 @@ class Claim:
         return math.log1p(self.margin)
 
     @property
+    def tolerance(self) -> float:
+        """Of a failure the nats a token up to which a length counts as no worse than L, once it is shown to be within:
+        the margin, or that of `equal`. Of none at all nothing could be shown."""
+        return math.log1p(self.margin or MARGIN)
+
+    @property
     def about_failure(self) -> bool:
         return self.relation in FAILURES
 
@@ -170,9 +176,10 @@ class Claim:
         """The value that would contradict it, as a ratio of perplexities or a length."""
         above = 1 + self.margin
         if self.about_failure:
-            how = "a failure" if not self.margin else f"more than {self.margin:.0%} above L"
+            how = "a failure" if not self.margin else f"more than {percent(self.margin)} above L"
             where = f"by {self.right.length:,}"
-            return f"no failure {where}" if self.relation == "fails-by" else f"{how} {where}"
+            lasts = f"no failure {where}: within {percent(self.margin or MARGIN)} of L"
+            return lasts if self.relation == "fails-by" else f"{how} {where}"
         if self.relation == "equal":
             return f"< {1 / above:.3f} or > {above:.3f}"
         return f"> {1.0 if self.relation == 'less' else above:.3f}"
@@ -197,6 +204,14 @@ class Claim:
             return difference.within(self.border), difference.outside(self.border)
         border = 0.0 if self.relation == "less" else self.border
         return difference.below(border), difference.above(border)
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.01), percent(0.005)
+    ('1%', '0.5%')
+    """
+    return f"{100 * share:.3g}%"
 
 
 def parse(
@@ -254,7 +269,7 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             note=entry.get("note"),
         )
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        said = f"there is no '{error.args[0]}'" if isinstance(error, KeyError) else error
+        said = f"there is no '{error.args[0]}'" if type(error) is KeyError else str(error)
         raise UserError(
             f"The claim {entry.get('name')!r} cannot be read: {said}.", "See posbench/report/claims/__init__.py."
         ) from error

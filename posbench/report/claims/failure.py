@@ -58,17 +58,22 @@ class Failure:
                 return length
         return None
 
-    def p_values(self, margin: float = 0.0) -> tuple[float, float]:
+    def lasts(self, tolerance: float) -> bool:
+        """Whether the interval of each length ends below a tolerance, in nats."""
+        estimates = [(found.mean, found.deciding) for found in self.by_length.values()]
+        return all((mean if one is None else one.interval()[1]) <= tolerance for mean, one in estimates)
+
+    def p_values(self, margin: float, tolerance: float) -> tuple[float, float]:
         """p-values against no failure at any of these lengths, and against one at some of them.
 
-        The first is the smallest of all lengths, times their number; the second the largest, as each length must be
-        shown to be within the margin.
+        The first, of losses above the margin, is the smallest of all lengths, times their number; the second the
+        largest, as each length must be shown to be within the tolerance.
         """
         estimates = [found.deciding for found in self.by_length.values()]
         known = [estimate for estimate in estimates if estimate is not None]
         assert len(known) == len(estimates), "of three seeds or more each has an estimate"
         fails = min(1.0, len(known) * min(estimate.above(margin) for estimate in known))
-        return fails, max(estimate.below(margin) for estimate in known)
+        return fails, max(estimate.below(tolerance) for estimate in known)
 
 
 def failure(line: Line, lengths: Iterable[int]) -> Failure | None:

@@ -26,7 +26,10 @@ def left_out_table(verdicts: Sequence[Verdict], documents: Mapping[str, Collecti
         records += [_record(name, one, whole) for name, one in ones.items()]
     if not measured:
         return None
-    notes = ["The ratio is that of the perplexities compared. Empty: nothing of that was read, or nothing else."]
+    notes = [
+        "The ratio is that of the perplexities compared, in brackets 95 %; of a failure the length it is at, or the "
+        "ratio at the longest. Empty: nothing of that was read, or nothing else."
+    ]
     return Table("Primary claims with documents left out", columns, [Section("", rows)], notes, records)
 
 
@@ -38,7 +41,15 @@ def _same(one: Verdict, whole: Verdict) -> bool:
 def _cell(one: Verdict, whole: Verdict) -> Cell:
     if _same(one, whole) or one.ratio is None:
         return EMPTY
-    return Cell(one.text, f"{one.text}, {ratio_text(one.ratio.value)}")
+    at = _fails_at(one)
+    if at is not None:
+        return Cell(one.text, f"{one.text}, fails at {at:,}")
+    interval = "" if one.interval is None else f" [{', '.join(map(ratio_text, one.interval))}]"
+    return Cell(one.text, f"{one.text}, {ratio_text(one.ratio.value)}{interval}")
+
+
+def _fails_at(one: Verdict) -> int | None:
+    return None if one.failure is None else one.failure.at(one.claim.border)
 
 
 def _record(name: str, one: Verdict, whole: Verdict) -> dict[str, Any]:
@@ -48,6 +59,9 @@ def _record(name: str, one: Verdict, whole: Verdict) -> dict[str, Any]:
         "left_out": None if one is whole else name,
         "verdict": one.text if left else None,
         "ratio": one.ratio.value if left and one.ratio else None,
+        "low": one.interval[0] if left and one.interval else None,
+        "high": one.interval[1] if left and one.interval else None,
+        "fails_at": _fails_at(one) if left else None,
         "p": one.p if left else None,
         "p_corrected": one.corrected if left else None,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from posbench.report.claims.claim import SPEEDS, Claim, Curve, Side, Source, sources
+from posbench.report.claims.claim import SPEEDS, Claim, Curve, Side, Source, percent, sources
 from posbench.report.claims.failure import Failure
 from posbench.report.claims.verdict import Verdict
 from posbench.report.lengths import perplexity_text, ratio_cell, ratio_text
@@ -116,7 +116,7 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
 
 def _heading(verdict: Verdict) -> str:
     claim = verdict.claim
-    margin = f", within {claim.margin:.0%}" if claim.margin else ""
+    margin = f", within {percent(claim.margin)}" if claim.margin else ""
     how = " - ".join(dict.fromkeys(side.how for _, side in claim.left.readings))
     primary = ", primary" if claim.primary else ""
     asides = [text for text in (_evidence(verdict), verdict.reason, claim.note) if text]

@@ -61,8 +61,11 @@ class Verdict:
     @property
     def open(self) -> bool:
         """Whether what one or two seeds say, or a machine, could be turned round: where their interval, which there is
-        only of single checkpoints and of speeds, has values of both kinds."""
-        if self.failure is not None or self._interval is None:
+        only of single checkpoints and of speeds, has values of both kinds. Of a failure where neither is shown, that a
+        length is above L nor that all are within the tolerance."""
+        if self.failure is not None:
+            return self.failure.at(self.claim.border) is None and not self.failure.lasts(self.claim.tolerance)
+        if self._interval is None:
             return False
         return not self.claim.settled_by(*self._interval)
 
@@ -149,7 +152,7 @@ def _failed(claim: Claim, failure: Failure) -> Verdict:
     seeds = min(found.seeds for found in failure.by_length.values())
     fails, p = at is not None, None
     if seeds >= FEWEST_SEEDS:
-        p_fails, p_lasts = failure.p_values(claim.border)
+        p_fails, p_lasts = failure.p_values(claim.border, claim.tolerance)
         fails, p = p_fails < p_lasts, min(p_fails, p_lasts)
     return Verdict(claim, comparison=comparison, failure=failure, holds=fails == (claim.relation == "fails-by"), p=p)
 

@@ -13,7 +13,8 @@ from posbench.compose import combinations
 from posbench.errors import UserError
 from posbench.report.claims import parse
 from posbench.report.claims.claim import PROTOCOLS, Curve, readings, sources
-from posbench.report.claims.failure import candidates
+from posbench.report.claims.comparison import Comparison
+from posbench.report.claims.failure import Failure, candidates
 from posbench.search_path import files
 from posbench.statistics import Estimate
 
@@ -121,7 +122,7 @@ def test_a_block_and_a_stride_are_those_of_a_protocol():
         ({}, "> 1.000"),
         ({"relation": "not-above", "margin": 0.02}, "> 1.020"),
         ({"relation": "equal"}, "< 0.990 or > 1.010"),
-        (FAILURE, "no failure by 192"),
+        (FAILURE, "no failure by 192: within 1% of L"),
         (FAILURE | {"relation": "holds-to"}, "a failure by 192"),
         (FAILURE | {"relation": "holds-to", "margin": 0.02}, "more than 2% above L by 192"),
     ],
@@ -186,7 +187,12 @@ def test_what_the_paper_printed_bears_out_its_claim(name, claim):
 @pytest.mark.parametrize(("name", "claim"), SHIPPED, ids=[f"{name}: {claim.name}" for name, claim in SHIPPED])
 def test_no_claim_is_true_by_construction(name, claim):
     """Some result of a study would contradict it, and each names its table, model and text."""
-    if not claim.about_failure:
+    if claim.about_failure:
+        flat, above = (Failure(128, {256: Comparison([nats, nats + 1e-4, nats - 1e-4], None)}) for nats in (0.0, 0.5))
+        fails, lasts = (found.p_values(claim.border, claim.tolerance) for found in (above, flat))
+        assert fails[0] < 0.05 < fails[1]
+        assert lasts[1] < 0.05 < lasts[0]
+    else:
         assert any(claim.p_values(Estimate(nats, 1e-4, 4))[1] < 0.05 for nats in (-0.5, 0.5))
         assert claim.left != claim.right
     for source in sources(claim):

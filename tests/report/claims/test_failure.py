@@ -69,15 +69,17 @@ def test_above_by_no_more_than_the_margin_is_no_failure(make):
 
 
 @pytest.mark.parametrize(
-    ("ratios", "fails", "holds"),
+    ("ratios", "spread", "fails", "holds"),
     [
-        ([1.0, 1.0, 1.0, 1.3, 1.5], "supported", "contradicted"),
-        ([0.9, 0.9, 0.9, 0.9, 0.9], "contradicted", "supported"),
-        ([1.0, 1.0, 1.0, 1.0, 1.0], "undecided", "undecided"),
+        ([1.0, 1.0, 1.0, 1.3, 1.5], 0.01, "supported", "contradicted"),
+        ([0.9, 0.9, 0.9, 0.9, 0.9], 0.01, "contradicted", "supported"),
+        ([1.0, 1.0, 1.0, 1.0, 1.0], 0.001, "contradicted", "supported"),
+        ([1.0, 1.0, 1.0, 1.0, 1.0], 0.02, "undecided", "undecided"),
     ],
 )
-def test_five_seeds_support_contradict_or_leave_open(make, ratios, fails, holds):
-    found = rows(make, dict(zip(LENGTHS, ratios, strict=True)), seeds=5, spread=0.01)
+def test_five_seeds_support_contradict_or_leave_open(make, ratios, spread, fails, holds):
+    """A loss that stays as it is shows that nothing fails: within 1 % at each length, if seeds differ by little."""
+    found = rows(make, dict(zip(LENGTHS, ratios, strict=True)), seeds=5, spread=spread)
     assert verdict(found).text == fails
     assert verdict(found, relation="holds-to").text == holds
 
@@ -111,6 +113,11 @@ def test_the_interval_of_one_checkpoint_is_its_texts(tmp_path):
     uncertain = [row(length, [0.04, -0.02] * 5) for length in LENGTHS[:-1]]
     found = verdict([home, *uncertain, row(256, [0.02] * 10)])
     assert found.failure.at() == 256
+    # Neither is shown of a text that says 0.01 more, and may say 0.03 more; without the noise both are.
+    for relation in ("fails-by", "holds-to"):
+        assert verdict([home, *uncertain, row(256, [0.04, -0.02] * 5)], relation=relation).text == "undecided"
+        as_at_home = [row(length, [0.001, -0.001] * 5) for length in LENGTHS]
+        assert verdict([home, *as_at_home], relation=relation).text == ("not seen", "seen")[relation == "holds-to"]
 
 
 def test_the_table_has_ours_and_the_papers_two_readings(make):

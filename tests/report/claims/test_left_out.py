@@ -59,7 +59,7 @@ def test_the_table_has_a_column_for_each_name(tmp_path):
     """Three seeds that gain 0.3 and 0.28, and 0.001 more on average; of Adams nothing was read."""
     text = render(left_out_table(verdicts(tmp_path, 3, 0.3, 0.28), DOCUMENTS), width=1000)
     line = next(line for line in text.splitlines() if line.startswith("ALiBi at 2 L"))
-    expected = "supported, 0.748 supported, 0.755 supported, 0.740"
+    expected = "supported, 0.748 [0.672, 0.831] supported, 0.755 [0.667, 0.854] supported, 0.740 [0.654, 0.837]"
     assert " ".join(line.removeprefix("ALiBi at 2 L").split()) == expected
     assert "without Adams" in text
 
