@@ -69,6 +69,8 @@ class Folder:
     """Of `posbench study run`."""
     bench: str | None = None
     """Where its costs are from: a file beside the folders."""
+    further: int = 0
+    """Runs that its commands train from one of the study's, which no plan can name before that is there."""
 
     @property
     def runs(self) -> Path:
@@ -93,6 +95,12 @@ class Folder:
                 return records.read()
             except BadRow as error:
                 raise UserError(f"{error}", f"{self.runs} holds committed rows: git restore them.") from error
+
+    @cached_property
+    def costs(self) -> Bench:
+        """The tables of its bench file; none where there is no such file yet."""
+        file = self.path.parent / self.bench if self.bench else None
+        return read_bench(file) if file is not None and file.is_file() else []
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -190,14 +198,13 @@ def made(folder: Folder) -> dict[str, bytes]:
     if not folder.rows:
         return {}
     loaded = study.load(folder.study)
-    bench = folder.path.parent / folder.bench if folder.bench else None
     report = page.Report(
         loaded.title,
         folder.rows,
         COMMAND,
         loaded.claims,
         loaded.budgets[folder.budget].get("note"),
-        read_bench(bench) if bench and bench.is_file() else [],
+        folder.costs,
         images=["svg"],
         digits=DIGITS,
     )
@@ -247,7 +254,7 @@ def _answer(folder: Folder) -> str:
         return f"Nothing of `{folder.path.name}` has been measured yet."
     with folder.opened():
         table = summary_table(texts(folder.rows)[0])
-        verdicts = claims.judge(study.load(folder.study).claims, folder.rows)
+        verdicts = claims.judge(study.load(folder.study).claims, folder.rows, folder.costs)
     counts = Counter(verdict.text for verdict in verdicts)
     lines = [tables.render(table, "md") if table else ""]
     lines += [f"![Perplexity by length in both protocols]({folder.path.name}/figures/answer.svg)\n"]
@@ -272,26 +279,36 @@ def _folders(all_folders: Sequence[Folder]) -> str:
             {
                 "folder": f"[{folder.path.name}]({folder.path.name}/README.md)",
                 "what it compares": study.load(folder.study).title,
-                "runs": f"{len(asked) - len(missing)} of {len(asked)}" if asked else "none yet",
-                "missing": f"{len(missing)} run{'s' * (len(missing) > 1)}"
-                if missing
-                else "nothing"
-                if asked
-                else "all",
+                "runs": f"{len(asked.keys() - missing.keys())} of {len(asked)}" if asked else "none yet",
+                "missing": _listed(missing, asked) if missing else "nothing" if asked else "all",
             }
         )
     table = tables.table("", columns, rows)
     return "\n".join(tables.render(table, "md").splitlines()[2:])
 
 
+def _listed(missing: Mapping[str, str], asked: Mapping[str, Any]) -> str:
+    """How many runs are missing, and what else by name."""
+    runs = sum(name in asked for name in missing)
+    others = [name for name in missing if name not in asked]
+    return ", ".join([f"{runs} run{'s' * (runs > 1)}", *others] if runs else others)
+
+
 def _missing(folder: Folder) -> dict[str, str]:
-    """The runs of a study that are not here with all of their rows, each with what is missing."""
+    """The runs and references of a study that are not here with all of their rows, each with what is missing."""
+    if not folder.asked:
+        return {}
     counts = Counter(row.run for row in folder.rows)
     found = {}
-    for name, about in folder.asked.get("runs", {}).items():
+    for name, about in folder.asked["runs"].items():
         if counts[name] < about["rows"]:
             lacking = f"{about['rows'] - counts[name]} of {about['rows']} rows"
             found[name] = lacking if counts[name] else "not measured"
+    counted = {row.encoding for row in folder.rows if row.kind == "reference"}
+    found |= {name: "not counted" for name in study.load(folder.study).references if name not in counted}
+    gone_on = {row.run for row in folder.rows if row.init_from is not None}
+    if len(gone_on) < folder.further:
+        found["init_from"] = f"{folder.further - len(gone_on)} of {folder.further} runs that go on from one of these"
     return found
 
 

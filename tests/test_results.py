@@ -146,6 +146,18 @@ def test_what_is_missing_is_named_until_it_is_there(script, results):
     assert "| 2 of 2 | nothing |" in pages[results / "README.md"]
 
 
+def test_references_and_runs_that_go_on_from_one_of_these_are_missed_too(script, results):
+    """Without the bigram no run can be seen to be undertrained."""
+    Path("configs/study/two.yaml").write_text(yaml.safe_dump(STUDY | {"references": ["bigram"]}), encoding="utf-8")
+    entry = {"study": "two", "commands": ["posbench study run two"], "further": 2}
+    (results / "studies.yaml").write_text(yaml.safe_dump({"two": entry}), encoding="utf-8")
+    pages = script.pages(results, script.folders(results))
+    assert "| 1 of 2 | 1 run, bigram, init_from |" in pages[results / "README.md"]
+    page = pages[results / "two" / "README.md"]
+    assert "- `bigram`: not counted" in page
+    assert "- `init_from`: 2 of 2 runs that go on from one of these" in page
+
+
 def test_the_page_opens_with_the_table_the_figure_and_the_primary_claims(results):
     text = (results / "README.md").read_text()
     assert text.index("| alibi | 16 |") < text.index("two/figures/answer.svg") < text.index("| ALiBi at 2 L |")
