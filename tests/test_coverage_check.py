@@ -46,9 +46,8 @@ def test_intervals_of_one_checkpoint_cover(script, monkeypatch):
 def test_intervals_over_seeds_cover_and_false_claims_are_not_supported(script):
     shape = script.Shape("", [30, 40], 128, 0.3, 0.03, 0.03, 0.004)
     found = rates(script, lambda one, rng: script.over_seeds(one, 4, rng), shape)
-    this_text, alone, both = found.values()
-    assert this_text >= 0.88
-    assert both >= 0.88
+    this_text, alone, both, gap = found.values()
+    assert min(this_text, both, gap) >= 0.88
     assert alone < both
     false = rates(script, lambda one, rng: script.false_support(one, 4, rng), shape)
     assert max(rate for name, rate in false.items() if "uncorrected" not in name) <= 0.09

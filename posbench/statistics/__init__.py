@@ -3,8 +3,8 @@
 Which interval answers what:
 
     how well one row's loss is known on text like this     `standard_error`: blocks of text taken as independent
-    one checkpoint, two lengths, protocols or extensions   `difference`, `ratio`: the same blocks, paired, resampled by
-                                                           the stationary bootstrap within documents (bootstrap.py)
+    one checkpoint, two lengths, protocols or extensions   `contrast`: the same blocks, paired; its interval, of blocks
+                                                           resampled within documents (bootstrap.py)
     one or two encodings, three seeds or more              `over_seeds`: Student's t on the paired means of the seeds;
                                                            `with_text` widens it by what another text would change
     two encodings, fewer seeds                             none: which training run came out better says little of the
@@ -16,34 +16,19 @@ holm.py; how many seeds and targets the next study needs in planning.py. `python
 often each interval covers the truth on losses made like the stored ones.
 """
 
-from posbench.statistics.blocks import (
-    Blocks,
-    Difference,
-    Ratio,
-    contrast,
-    difference,
-    exp,
-    mean,
-    paired_error,
-    ratio,
-    standard_error,
-)
+from posbench.statistics.blocks import Blocks, contrast, exp, mean, paired_error, standard_error
 from posbench.statistics.estimate import Estimate, over_seeds, with_text
 from posbench.statistics.holm import holm
 
 __all__ = [
     "Blocks",
-    "Difference",
     "Estimate",
-    "Ratio",
     "contrast",
-    "difference",
     "exp",
     "holm",
     "mean",
     "over_seeds",
     "paired_error",
-    "ratio",
     "standard_error",
     "with_text",
 ]

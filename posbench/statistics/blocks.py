@@ -137,43 +137,5 @@ def mean(of: Sequence[Blocks]) -> Blocks:
 
 
 def paired_error(row: Row, base: Row) -> float:
-    """Standard error of the `difference` of two rows: that of its resamples, without drawing them."""
+    """Standard error of the paired difference of two rows, nats a token: that of its resamples, none of them drawn."""
     return contrast([(1, row), (-1, base)]).estimate().error
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Nats a token of one row less those of another, on the same targets."""
-
-    mean: float
-    standard_error: float
-    low: float
-    """Lower end of the 95 % interval."""
-    high: float
-
-
-def difference(row: Row, base: Row) -> Difference:
-    """Loss of `row` less loss of `base`, with the 95 % interval of 10,000 texts drawn anew (bootstrap.py).
-
-    It holds for these two checkpoints on text like this. Raises `UserError` when the rows are not of the same targets,
-    or one of them is n/a.
-    """
-    blocks = contrast([(1, row), (-1, base)])
-    found = blocks.estimate()
-    return Difference(found.mean, found.error, *blocks.interval())
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Perplexity of one row over that of another, on the same targets; below 1, the first is better."""
-
-    value: float
-    low: float
-    """Lower end of the 95 % interval."""
-    high: float
-
-
-def ratio(row: Row, base: Row) -> Ratio:
-    """Perplexity of `row` over that of `base`: exp of their paired `difference`, and of the ends of its interval."""
-    found = difference(row, base)
-    return Ratio(exp(found.mean), exp(found.low), exp(found.high))

@@ -11,6 +11,8 @@ import pytest
 
 from posbench import records, statistics
 from posbench.errors import UserError
+from posbench.records import Row
+from posbench.statistics import Blocks
 
 
 def test_standard_error_of_equal_blocks_is_that_of_a_mean():
@@ -51,42 +53,46 @@ def pair(tmp_path, nats, base, document=None, count=None):
     )
 
 
+def difference(row: Row, base: Row) -> Blocks:
+    return statistics.contrast([(1, row), (-1, base)])
+
+
 def test_a_difference_is_of_tokens_not_of_blocks(tmp_path):
     """128 targets that lose 1 nat each and 32 that lose none: (128 * 1 + 32 * 0) / 160 = 0.8."""
     row, base = pair(tmp_path, [384.0, 64.0], [256.0, 64.0], count=[128, 32])
-    assert statistics.difference(row, base).mean == pytest.approx(0.8)
+    assert difference(row, base).mean == pytest.approx(0.8)
 
 
 def test_what_both_rows_share_cancels(tmp_path):
     """Blocks between 1 and 9 nats that all lose 0.1: the difference is certain, though either loss is not."""
     base = (128 * np.random.default_rng(0).uniform(1, 9, 60)).tolist()
     row, base_row = pair(tmp_path, [nats + 12.8 for nats in base], base)
-    found = statistics.difference(row, base_row)
+    found = difference(row, base_row)
     assert found.mean == pytest.approx(0.1)
-    assert found.standard_error == pytest.approx(0, abs=1e-9)
+    assert found.estimate().error == pytest.approx(0, abs=1e-9)
     assert base_row.standard_error > 0.2
 
 
 def test_a_difference_changes_sign_with_its_rows(tmp_path):
     row, base = pair(tmp_path, [300.0, 280.0, 310.0], [256.0, 270.0, 250.0])
-    there, back = statistics.difference(row, base), statistics.difference(base, row)
-    assert (there.mean, there.low, there.high) == pytest.approx((-back.mean, -back.high, -back.low))
-    assert there.low < there.mean < there.high
+    there, back = difference(row, base), difference(base, row)
+    (low, high), (back_low, back_high) = there.interval(), back.interval()
+    assert (there.mean, low, high) == pytest.approx((-back.mean, -back_high, -back_low))
+    assert low < there.mean < high
 
 
 def test_the_ratio_of_perplexities_is_exp_of_the_difference(tmp_path):
     """Every block gains ln 2 nats a token: half the perplexity."""
     gain = 128 * math.log(2)
     row, base = pair(tmp_path, [400.0 - gain, 500.0 - gain], [400.0, 500.0])
-    found = statistics.ratio(row, base)
-    assert (found.low, found.value, found.high) == pytest.approx((0.5, 0.5, 0.5))
-    assert row.perplexity / base.perplexity == pytest.approx(found.value)
+    found = difference(row, base)
+    assert [statistics.exp(nats) for nats in (found.mean, *found.interval())] == pytest.approx([0.5] * 3)
+    assert row.perplexity / base.perplexity == pytest.approx(0.5)
 
 
 def test_one_block_gives_no_interval(tmp_path):
     row, base = pair(tmp_path, [300.0], [256.0])
-    found = statistics.ratio(row, base)
-    assert (found.low, found.high) == (0.0, math.inf)
+    assert difference(row, base).interval() == (-math.inf, math.inf)
 
 
 def test_the_interval_is_where_the_mean_lies_in_19_of_20_texts_drawn_anew(tmp_path):
@@ -97,11 +103,12 @@ def test_the_interval_is_where_the_mean_lies_in_19_of_20_texts_drawn_anew(tmp_pa
     nats = 256 + 30 * np.convolve(rng.normal(size=sum(size) + 5), np.ones(6) / 6, "valid")
     document = np.repeat([0, 1], size)
     row, base = pair(tmp_path, nats.tolist(), [256.0] * sum(size), document.tolist())
-    found = statistics.difference(row, base)
-    assert found.standard_error > 1.3 * statistics.standard_error(nats, np.full(sum(size), 128)), "neighbours are alike"
-    assert statistics.paired_error(row, base) == found.standard_error
-    low, high = statistics.contrast([(1, row), (-1, base)]).estimate().interval()
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.06 * (high - low) / 2)
+    found = difference(row, base)
+    error = found.estimate().error
+    assert error > 1.3 * statistics.standard_error(nats, np.full(sum(size), 128)), "neighbours are alike"
+    assert statistics.paired_error(row, base) == error
+    low, high = found.estimate().interval()
+    assert found.interval() == pytest.approx((low, high), abs=0.06 * (high - low) / 2)
 
 
 def test_the_mean_over_seeds_is_a_contrast_like_any_other(tmp_path):
@@ -120,10 +127,10 @@ def test_rows_of_different_targets_are_not_compared(tmp_path, changes):
     """PPL-6: a difference between different texts is no effect of length."""
     row, base = pair(tmp_path, [300.0, 310.0], [256.0, 250.0])
     with pytest.raises(UserError, match="not measured on the same targets"):
-        statistics.difference(replace(row, **changes), base)
+        difference(replace(row, **changes), base)
 
 
 def test_an_na_row_is_compared_with_nothing(tmp_path):
     row, _ = pair(tmp_path, [300.0, 310.0], [256.0, 250.0])
     with pytest.raises(UserError, match="n/a: it does not fit"):
-        statistics.difference(row, made.row(reason="it does not fit"))
+        difference(row, made.row(reason="it does not fit"))
