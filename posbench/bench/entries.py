@@ -9,7 +9,7 @@ from posbench import system
 from posbench.bench import equal
 from posbench.bench.cells import OURS, Cell, Variant
 from posbench.bench.peers import Peer
-from posbench.bench.trial import Trial
+from posbench.bench.trial import Trial, why
 from posbench.config import Config, build_encoding
 from posbench.decisions import compile_decision
 from posbench.encodings.base import Shape
@@ -95,7 +95,7 @@ def of_encodings(configs: Mapping[str, Config], work: Work) -> list[Entry]:
 
 def of_peers(configs: Mapping[str, Config], chosen: Sequence[Peer], work: Work, compile: bool) -> list[Entry]:
     """posbench and the chosen peers at every task of each encoding, each peer compared with posbench at its block."""
-    checks = {peer.name: _checked(peer, configs[peer.encoding], work.vocab) for peer in chosen}
+    checks = {peer.name: _check(peer, configs[peer.encoding], work.vocab) for peer in chosen}
     found: list[Entry] = []
     for name, config in configs.items():
         own = [peer for peer in chosen if peer.encoding == name]
@@ -103,7 +103,7 @@ def of_peers(configs: Mapping[str, Config], chosen: Sequence[Peer], work: Work, 
             modes = [False, True] if compile else [False]
             base: dict[str, Entry] = {}
             for peer in own:
-                ours = peer.ours(config, work.vocab)
+                ours = checks[peer.name].ours
                 if repr(ours.model) not in base:
                     # posbench never compiles an evaluation.
                     variants = [Variant(compiled=mode) for mode in (modes if task == "train" else [False])]
@@ -114,12 +114,13 @@ def of_peers(configs: Mapping[str, Config], chosen: Sequence[Peer], work: Work, 
             for peer in own:
                 variants = [Variant(attention, mode) for attention in peer.attentions for mode in modes]
                 cells = [Cell(peer.name, config, work.vocab, task, length, windows, variant) for variant in variants]
-                reason, difference = checks[peer.name]
+                check = checks[peer.name]
+                reason = check.reason
                 longest = peer.max_length(config)
                 if longest is not None and length > longest:
                     reason = reason or f"it has positions for {longest} inputs and no more"
-                against = base[repr(peer.ours(config, work.vocab).model)]
-                found.append(Entry(peer.name, name, cells, against, reason, difference))
+                against = base[repr(check.ours.model)]
+                found.append(Entry(peer.name, name, cells, against, reason, check.difference))
     return found
 
 
@@ -131,19 +132,32 @@ def _too_long(config: Config, length: int) -> str | None:
     return f"{label(config.encoding)} has positions for {longest} inputs and no more"
 
 
-def _checked(peer: Peer, config: Config, vocab: int) -> tuple[str | None, float | None]:
-    """Why a peer is not timed, and how far its loss is from posbench's, where the two can have the same weights."""
+@dataclass(frozen=True)
+class Check:
+    """What is known of a peer before it is timed."""
+
+    ours: Config
+    """posbench's settings for the same work; of a peer that cannot be built, posbench as it is."""
+    reason: str | None = None
+    """Why it is not timed."""
+    difference: float | None = None
+    """How far its loss is from posbench's, where the two can have the same weights."""
+
+
+def _check(peer: Peer, config: Config, vocab: int) -> Check:
     if peer.missing:
-        return peer.missing, None
+        return Check(config, peer.missing)
+    ours = config
     try:
+        ours = peer.ours(config, vocab)
         found = [equal.difference(peer, config, vocab, attention) for attention in peer.attentions]
-    except UserError as error:
-        return error.message, None
+    except Exception as error:  # its library may be of any version
+        return Check(ours, why(error))
     differences = [difference for difference in found if difference is not None]
     worst = max(differences, key=abs) if differences else None
     if worst is not None and not abs(worst) <= equal.CLOSE:
-        return f"with the same weights its loss differs by {worst:.1e} nats: it does other work", worst
-    return None, worst
+        return Check(ours, f"with the same weights its loss differs by {worst:.1e} nats: it does other work", worst)
+    return Check(ours, difference=worst)
 
 
 def plain_adamw(config: Config) -> Config:

@@ -2,7 +2,8 @@
 
 Each peer is built with posbench's layers, width, heads and vocabulary, tied embeddings and no dropout, its own block
 and its library's defaults otherwise. Where the width of its feed-forward can be set it is set so that the number of
-parameters comes out as posbench's; Bloom's is always four times the width.
+parameters comes out as posbench's, those of the encoding among them on both sides; Bloom's is always four times the
+width.
 
 Its attention is tried in every implementation that its library has for it, each eager and compiled, and the fastest is
 timed. Packages are imported when a peer is built; `missing` says which are not there.
@@ -19,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posbench.config import Config, Model
+from posbench.config import Config, Model, build_encoding
 from posbench.errors import UserError, unknown
 
 TOLERANCE = 0.02
@@ -100,13 +101,16 @@ class Peer:
 
 
 def wanted_parameters(config: Config, vocab: int) -> int:
-    """Parameters of posbench's model without those of the encoding, which a peer has in its own number."""
-    from posbench.encodings.base import Encoding, Shape
+    """Parameters of posbench's model, its encoding included: a table of positions that a peer has is not paid for with
+    its feed-forward."""
+    from posbench.encodings.base import Shape
     from posbench.model import Decoder
 
     shape = Shape(config.model.layers, config.model.width, config.model.heads, config.train.length)
+    with torch.device("cpu"):  # whatever is said around it: an encoding may look at the numbers of its tables
+        encoding = build_encoding(config.encoding, shape)
     with torch.device("meta"):
-        built = Decoder(config.model, vocab, Encoding(shape))
+        built = Decoder(config.model, vocab, encoding)
     return sum(p.numel() for p in built.parameters())
 
 

@@ -29,7 +29,7 @@ import torch
 
 from posbench import system
 from posbench.bench.cells import OURS, Cell, from_dict, prepare
-from posbench.errors import UserError, reason
+from posbench.errors import UserError, how_it_ended, reason
 from posbench.train import compiled
 
 CALLS = 3
@@ -81,8 +81,7 @@ def run(cell: Cell, limit: int, seconds: float) -> Trial:
     with contextlib.suppress(ValueError, IndexError, TypeError):
         return Trial(**json.loads(out.splitlines()[-1]))
     if process.returncode < 0:
-        name = signal.Signals(-process.returncode).name
-        return Trial(f"its process was ended by {name}, most likely for want of memory")
+        return Trial(f"its process {how_it_ended(process.returncode)}")
     said = err.strip().splitlines()
     return Trial(f"its process failed: {said[-1] if said else f'exit status {process.returncode}'}")
 
@@ -106,14 +105,26 @@ def here(cell: Cell, limit: int) -> Trial:
             times = [_timed(prepared.call, device)]
         while len(times) < CALLS and sum(times) < TRIAL_SECONDS:
             times.append(_timed(prepared.call, device))
-    except UserError as error:
-        return Trial(error.message)
     except Exception as error:
-        # A library that meets the limit says so in its own words.
-        if system.out_of_memory(error) or "bad_alloc" in str(error):
-            return Trial(f"out of memory ({limit / 2**30:.3g} GiB)")
-        return Trial(f"{type(error).__name__}: {reason(error)}")
+        return Trial(why(error, limit))
     return Trial(None, min(times), peak.bytes, base.bytes, prepared.parameters)
+
+
+OUT_OF_MEMORY = "out of memory"
+
+
+def why(error: Exception, limit: int | None = None) -> str:
+    """What a row says of an error that a cell raised, under a limit of so many bytes.
+
+    >>> why(MemoryError(), 2**30), why(TypeError("no such argument"))
+    ('out of memory (1 GiB)', 'TypeError: no such argument')
+    """
+    if isinstance(error, UserError):
+        return error.message
+    # A library that meets the limit says so in its own words.
+    if system.out_of_memory(error) or "bad_alloc" in str(error):
+        return OUT_OF_MEMORY if limit is None else f"{OUT_OF_MEMORY} ({limit / 2**30:.3g} GiB)"
+    return f"{type(error).__name__}: {reason(error)}"
 
 
 def _timed(call: Callable[[], object], device: torch.device) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,7 +98,7 @@ def test_peers_of_the_same_encoding(bench):
 
 
 def test_a_peer_that_is_not_there_is_a_row(bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "transformers", None)  # so that to import it raises
     words = ["--peers", "llama", "--encodings", "rope", "--no-compile", "--format", "json"]
     done = bench("peers", *SIZE, *QUICK, *words)
     assert done.status == 0, done.err

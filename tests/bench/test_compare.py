@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -85,7 +86,7 @@ def test_a_peer_that_does_other_work_is_not_timed(monkeypatch: pytest.MonkeyPatc
     assert found[1].reason == "with the same weights its loss differs by 3.0e-04 nats: it does other work"
 
 
-def test_a_missing_peer_and_one_that_cannot_read_so_far_are_marked(monkeypatch: pytest.MonkeyPatch):
+def test_a_peer_that_cannot_read_so_far_is_marked():
     work = Work(works.VOCAB, [64])
     found = entries.of_peers(configs("learned"), [peers.find("gpt-2")], work, compile=False)
     assert [one.reason for one in found] == [
@@ -94,9 +95,35 @@ def test_a_missing_peer_and_one_that_cannot_read_so_far_are_marked(monkeypatch: 
         "learned has positions for 16 inputs and no more",
         "it has positions for 16 inputs and no more",
     ]
-    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
-    found = entries.of_peers(configs("learned"), [peers.find("gpt-2")], work, compile=False)
-    assert found[1].reason == "transformers is not installed (pip install 'posbench[peers]')"
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama"])
+def test_a_missing_peer_is_marked_and_not_imported(monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setitem(sys.modules, "transformers", None)  # so that to import it raises
+    peer = peers.find(name)
+    ours, theirs = entries.of_peers(configs(peer.encoding), [peer], Work(works.VOCAB, []), compile=False)
+    assert (ours.name, ours.reason, theirs.against) == (OURS, None, ours)
+    assert theirs.reason == "transformers is not installed (pip install 'posbench[peers]')"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TypeError("no argument rope_parameters"), "TypeError: no argument rope_parameters"),
+        (AssertionError("llama names its weights otherwise"), "AssertionError: llama names its weights otherwise"),
+        (RuntimeError("can't allocate memory: you tried"), "out of memory"),
+    ],
+)
+@pytest.mark.parametrize("where", ["ours", "difference"])
+def test_a_peer_of_a_foreign_version_is_marked(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, where: str
+):
+    def fail(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(*((peers.Peer, "ours") if where == "ours" else (entries.equal, "difference")), fail)
+    found = entries.of_peers(configs("rope"), [peers.find("llama")], Work(works.VOCAB, []), compile=False)
+    assert [one.reason for one in found] == [None, reason]
 
 
 def entry(name: str, maker: str = OURS, against: Entry | None = None, variants: int = 1) -> Entry:

@@ -28,14 +28,24 @@ MODELS = {"nano": Model(), "micro": Model("micro", 6, 256, 8, 688)}
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("peer", THERE)
 def test_a_peer_has_as_many_parameters_within_two_percent(peer: Peer, model: str):
-    config = replace(works.config(), model=MODELS[model], train=Train(length=128))
+    config = replace(works.config(peer.encoding), model=MODELS[model], train=Train(length=128))
     with torch.device("meta"):
         built = peer.model(config, 2048, peer.attentions[0])
     count = sum(p.numel() for p in built.parameters())
     # 4 x (4 x 128 x 128 + 3 x 128 x 344 + 2 x 128) + 128 + 2048 x 128; and the same of 6 x 256.
     wanted = {"nano": 1_053_824, "micro": 5_270_784}[model]
+    # learned: 128 positions of the width; t5: 32 numbers a head.
+    wanted += {"learned": 128 * MODELS[model].width, "t5": 32 * MODELS[model].heads}.get(peer.encoding, 0)
     assert peers.wanted_parameters(config, 2048) == wanted
     assert abs(count / wanted - 1) <= 0.02
+
+
+def test_a_table_of_positions_is_not_paid_for_with_the_feed_forward():
+    """GPT-2 and posbench have the same one, so the width of its feed-forward does not depend on its rows."""
+    short = works.config("learned")
+    long = replace(short, train=replace(short.train, length=128))
+    gpt2 = peers.find("gpt-2")
+    assert gpt2.hidden(short, 64) == gpt2.hidden(long, 64)
 
 
 def test_a_peer_that_cannot_have_the_size_says_so():
