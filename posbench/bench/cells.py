@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from posbench import flex, identity, model, optim, system
+from posbench.batches import parts
+from posbench.bench.products import Step, record
 from posbench.config import Config
 from posbench.data.windows import generators
-from posbench.decisions import Decisions, decide, precision_of
+from posbench.decisions import decide, precision_of
 from posbench.model import Decoder
 from posbench.train import compiled, gradient
 
@@ -81,8 +83,8 @@ class Prepared:
     parameters: int
     short: Callable[[], object] | None = None
     """The same call with one short window; None in training, whose step has one size."""
-    eager: Callable[[], object] | None = None
-    """posbench's training step, nothing in it compiled: for whoever looks at its operations."""
+    products: Callable[[], Step] | None = None
+    """Of posbench's training step: makes one, nothing in it compiled, and looks at its operations."""
     kernel: Callable[[], str] = lambda: ""
     """posbench's attention kernel of the last call."""
 
@@ -126,26 +128,31 @@ def decoder(cell: Cell, device: torch.device) -> Decoder:
 
 def _ours_train(cell: Cell, device: torch.device) -> Prepared:
     built = decoder(cell, device).train()
-    decisions: Decisions = decide(cell.config, built, device)
+    decisions = decide(cell.config, built, device)
     optimizer = optim.build(built, cell.config.optim, SCHEDULE)
     ids = text(cell, device)
     numbers = list(range(cell.windows))
     positions = built.positions(numbers, cell.length, generators(cell.config.seed, "train", numbers))
 
-    def step(loss_of: Callable[..., Tensor], how: Decisions) -> None:
-        gradient(built, loss_of, ids, positions, how)
+    def update() -> None:
         optimizer.step(0)
         built.constrain()
 
-    # Whoever looks at operations sees those of its own thread: here no part is computed by another.
-    whole = replace(decisions, at_once=1, micro_tokens=decisions.at_once * decisions.micro_tokens)
+    def step(loss_of: Callable[..., Tensor]) -> None:
+        gradient(built, loss_of, ids, positions, decisions)
+        update()
 
-    def eager() -> None:
+    def products() -> Step:
+        # Operations are seen by their own thread alone: here each part is computed by this one.
+        alone, found = replace(decisions, at_once=1), []
         with flex.without():
-            step(built.loss, whole)
+            for part in parts(ids, positions, max(1, decisions.micro_tokens // cell.length), cell.windows, 0):
+                of_part = partial(gradient, built, built.loss, part.ids, part.positions, alone, cell.windows)
+                found.append(record(of_part))
+            return Step(tuple(found), record(update), decisions.at_once)
 
     loss_of = compiled(built.loss) if cell.variant.compiled else built.loss
-    return Prepared(partial(step, loss_of, decisions), _count(built), eager=eager, kernel=lambda: decisions.kernel)
+    return Prepared(partial(step, loss_of), _count(built), products=products, kernel=lambda: decisions.kernel)
 
 
 def _ours_eval(cell: Cell, device: torch.device) -> Prepared:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +18,10 @@ from typing import Any
 import torch
 
 from posbench import system
-from posbench.bench import limits, products
+from posbench.bench import limits
 from posbench.bench.cells import OURS, half, prepare
 from posbench.bench.entries import Entry
-from posbench.bench.products import Product
+from posbench.bench.products import Step
 from posbench.bench.rounds import Ratio, Turn, interleave, ratio, spread
 from posbench.bench.trial import run, settle
 from posbench.errors import reason
@@ -55,12 +56,10 @@ class Limit:
     amount: float
     """Of one call; over its seconds it is a rate in `unit`."""
     unit: str
-    products: tuple[Product, ...] = ()
-    """Those of which a GEMM bound is the time."""
-
-    @property
-    def flops(self) -> int:
-        return sum(product.flops for product in self.products)
+    step: Step | None = None
+    """That whose products it is the time of."""
+    at_once: int = 1
+    """Parts of it at the same time."""
 
 
 @dataclass
@@ -70,13 +69,14 @@ class Outcome:
     entries: list[Entry]
     seconds: dict[Entry, list[float]] = field(default_factory=dict)
     limits: dict[Limit, list[float]] = field(default_factory=dict)
-    bounds: dict[Entry, Limit] = field(default_factory=dict)
-    """Of posbench's training steps."""
+    steps: dict[Entry, Step] = field(default_factory=dict)
+    """Of posbench's training steps, their products."""
     kernels: dict[Entry, str] = field(default_factory=dict)
 
-    @property
-    def rounds(self) -> int:
-        return max((len(seconds) for seconds in self.seconds.values()), default=0)
+    def bound(self, step: Step | None) -> Limit | None:
+        """The products of a step in the way that is faster, by the median; None: they were not timed."""
+        ways = [limit for limit in self.limits if step is not None and limit.step == step]
+        return min(ways, key=lambda limit: statistics.median(self.limits[limit]), default=None)
 
 
 def compare(entries: list[Entry], budget: Budget, say: Say = lambda text: None) -> Outcome:
@@ -139,9 +139,8 @@ def _prepare(entry: Entry, outcome: Outcome, turns: dict[Entry | Limit, Turn], d
     assert entry.trial.seconds is not None
     try:
         prepared = prepare(entry.cell)
-        if prepared.eager is not None:
-            found = products.record(prepared.eager)
-            outcome.bounds[entry] = Limit("GEMM bound", entry.cell.tokens, "tokens/s", found)
+        if prepared.products is not None:
+            outcome.steps[entry] = prepared.products()
         prepared.call()
     except (MemoryError, RuntimeError) as error:  # all are here at once, where the trial was alone
         entry.reason = f"not beside the other cells: {reason(error)}"
@@ -162,8 +161,12 @@ def _add_limits(outcome: Outcome, turns: dict[Entry | Limit, Turn], device: torc
     if device.type == "cuda":
         copy, n_bytes = limits.copy(device)
         calls[Limit("copy bandwidth, read and write", n_bytes / 1e9, "GB/s")] = copy
-    for bound in dict.fromkeys(outcome.bounds.values()):
-        calls[bound] = products.alone(bound.products, device)
+    for entry, step in outcome.steps.items():
+        assert entry.cell is not None
+        for at_once in dict.fromkeys((1, step.at_once)):
+            bound = Limit("GEMM bound", entry.cell.tokens, "tokens/s", step, at_once)
+            if bound not in calls:
+                calls[bound] = step.run(device, at_once)
     for limit, call in calls.items():
         call()
         turns[limit] = Turn(call, _calls(_seconds(call, device)))
@@ -217,15 +220,15 @@ def _record(entry: Entry, outcome: Outcome) -> dict[str, Any]:
     }
     found |= {"against": entry.against.name if entry.against else None}
     found |= _ratio("ratio", _times_base(entry, outcome))
-    bound = outcome.bounds.get(entry)
-    limit = outcome.limits.get(bound) if bound else None
-    found |= _ratio("gemm_share", ratio(limit, seconds) if limit and seconds else None)
+    step = outcome.steps.get(entry)
+    bound = outcome.bound(step)
+    found |= _ratio("gemm_share", ratio(outcome.limits[bound], seconds) if bound and seconds else None)
     peak = next(((one, times) for one, times in outcome.limits.items() if one.unit == "GF/s"), None)
     # Of the products' multiplications alone: those of attention are not counted.
-    share = ratio(peak[1], seconds) if bound and peak and seconds else None
-    times = bound.flops / 1e9 / peak[0].amount if bound and peak else 1.0
+    share = ratio(peak[1], seconds) if step and peak and seconds else None
+    times = step.flops / 1e9 / peak[0].amount if step and peak else 1.0
     found |= {key: value and times * value for key, value in _ratio("peak_share", share).items()}
-    return found | {"gflop_products": bound.flops / 1e9 if bound else None}
+    return found | {"gflop_products": step.flops / 1e9 if step else None}
 
 
 def _times_base(entry: Entry, outcome: Outcome) -> Ratio | None:
@@ -251,17 +254,26 @@ def limit_records(outcome: Outcome) -> list[dict[str, Any]]:
     found = []
     for limit, seconds in outcome.limits.items():
         speed = spread([limit.amount / one for one in seconds])
-        of = [entry.label for entry, bound in outcome.bounds.items() if bound == limit]
         found.append(
             {
-                "limit": f"{limit.name}: {', '.join(dict.fromkeys(of))}" if of else limit.name,
+                "limit": _called(limit, outcome),
                 "median": speed.median,
                 "lowest": speed.low,
                 "highest": speed.high,
                 "unit": limit.unit,
                 "rounds": speed.rounds,
-                "products": len(limit.products) or None,
-                "gflop": limit.flops / 1e9 if limit.products else None,
+                "products": len(limit.step.products) if limit.step else None,
+                "gflop": limit.step.flops / 1e9 if limit.step else None,
             }
         )
     return found
+
+
+def _called(limit: Limit, outcome: Outcome) -> str:
+    """Of products whose they are, how they were run, and whether that is the slower way, which bounds nothing."""
+    if limit.step is None:
+        return limit.name
+    of = ", ".join(dict.fromkeys(entry.label for entry, step in outcome.steps.items() if step == limit.step))
+    way = "all threads in turn" if limit.at_once == 1 else f"{limit.at_once} parts at once"
+    slower = "" if outcome.bound(limit.step) == limit else " (slower)"
+    return f"{limit.name}, {way}{slower}: {of}"

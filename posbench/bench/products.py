@@ -1,5 +1,9 @@
 """The matrix products of a step: recorded from a real one, then run alone. No training step can be faster than these.
 
+They are recorded part by part, at the shapes that the step has them in, and run in two ways: one after the other by all
+threads, and the parts at the same time, each by its share of the threads, as the step itself computes them
+(posbench/side_by_side.py). The faster of the two is the bound, the GEMM bound of the tables.
+
 Products inside a fused attention kernel are not seen, nor are element-wise passes, copies and Python: what is lost
 between this bound and a step is those. A product with a vector is no matrix product: it is a sum of rows.
 
@@ -11,11 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from posbench.side_by_side import each
 
 FACTORS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "addmm_": 1, "baddbmm_": 1, "addbmm": 1, "addbmm_": 1}
 """Operations that are a matrix product: where among their arguments its two factors begin."""
@@ -82,15 +89,46 @@ class _Recorder(TorchDispatchMode):
         return out
 
 
-def record(step: Callable[[], object]) -> tuple[Product, ...]:
-    """The matrix products of one call of `step`, forward, backward and update, in their order."""
+@dataclass(frozen=True)
+class Step:
+    """The products of one step, forward, backward and update, in their order."""
+
+    parts: tuple[tuple[Product, ...], ...]
+    """Of each part of the batch."""
+    update: tuple[Product, ...] = ()
+    """Of the optimizer, once all parts are there."""
+    at_once: int = 1
+    """Parts that are computed at the same time."""
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        return (*chain(*self.parts), *self.update)
+
+    @property
+    def flops(self) -> int:
+        return sum(product.flops for product in self.products)
+
+    def run(self, device: torch.device, at_once: int = 1) -> Callable[[], None]:
+        """All of them on tensors that are there already, `at_once` parts at the same time, each part by a thread of its
+        own; equal products of one part share their tensors."""
+        parts, update = [_alone(part, device) for part in self.parts], _alone(self.update, device)
+
+        def call() -> None:
+            for _ in each(lambda part: part(), parts, at_once):
+                pass
+            update()
+
+        return call
+
+
+def record(call: Callable[[], object]) -> tuple[Product, ...]:
+    """The matrix products of one call, in their order, as far as this thread computes them."""
     with _Recorder() as recorder:
-        step()
+        call()
     return tuple(recorder.products)
 
 
-def alone(products: Sequence[Product], device: torch.device) -> Callable[[], None]:
-    """All of them, one after the other, on tensors that are there already; equal products share theirs."""
+def _alone(products: Sequence[Product], device: torch.device) -> Callable[[], None]:
     made = {product: product.prepare(device) for product in dict.fromkeys(products)}
     calls = [made[product] for product in products]
 

@@ -29,7 +29,8 @@ HOW = [
     "that of order statistics.",
     "memory: of evaluation above a call of 128 tokens, of training above the process without a model; each in a "
     "process of its own.",
-    "GEMM bound: all matrix products of the step run alone at their shapes, one after the other by all threads. Those "
+    "GEMM bound: all matrix products of the step run alone at the shapes they have in it, in the faster of two ways: "
+    "one after the other by all threads, or the parts of the batch at the same time, as the step computes them. Those "
     "inside fused attention are not among them; a bias that is learned and scores that are rewritten have no fused "
     "attention, so theirs are.",
 ]

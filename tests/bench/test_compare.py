@@ -13,7 +13,7 @@ from posbench.bench import compare, entries, peers
 from posbench.bench.cells import OURS, Cell, Prepared, Variant
 from posbench.bench.compare import Budget, Limit, Outcome, limit_records, records
 from posbench.bench.entries import Entry, Work
-from posbench.bench.products import Factor, Product
+from posbench.bench.products import Factor, Product, Step
 from posbench.bench.trial import Trial
 from posbench.errors import UserError
 
@@ -208,21 +208,26 @@ def test_a_peer_is_shown_as_posbenchs_speed_over_its():
 
 
 def test_a_step_is_held_against_its_products_and_the_peak_of_the_machine():
-    """The products alone take 0.08 s of a step of 0.1 s. They are 6e9 operations, and the machine does 100 GF/s: a
-    step that did nothing else would take 0.06 s."""
+    """The products alone take 0.08 s of a step of 0.1 s, in the faster of their ways. They are 6e9 operations, and the
+    machine does 100 GF/s: a step that did nothing else would take 0.06 s."""
     left = Factor((1000, 1500), (1500, 1), torch.float32)
     product = Product(left, Factor((1500, 2000), (2000, 1), torch.float32), torch.float32)
     assert product.flops == 6e9
-    ours = entry("posbench")
+    ours, step = entry("posbench"), Step(((product,),), at_once=2)
     outcome = timed((ours, [0.1] * 6))
-    bound, peak = Limit("GEMM bound", 32, "tokens/s", (product,)), Limit("matmul peak", 2.0, "GF/s")
-    outcome.bounds[ours] = bound
-    outcome.limits = {bound: [0.08] * 6, peak: [0.02] * 6}
+    ways = [Limit("GEMM bound", 32, "tokens/s", step, at_once) for at_once in (1, 2)]
+    peak = Limit("matmul peak", 2.0, "GF/s")
+    outcome.steps[ours] = step
+    outcome.limits = {ways[0]: [0.09] * 5 + [0.01], ways[1]: [0.08] * 6, peak: [0.02] * 6}
     [row] = records(outcome)
     assert (row["gemm_share"], row["gemm_share_low"]) == pytest.approx((0.8, 0.8))
     assert row["peak_share"] == pytest.approx(0.6)
-    of_bound, of_peak = limit_records(outcome)
-    assert (of_bound["limit"], of_bound["median"]) == ("GEMM bound: posbench (none)", pytest.approx(400.0))
+    in_turn, at_once, of_peak = limit_records(outcome)
+    assert in_turn["limit"] == "GEMM bound, all threads in turn (slower): posbench (none)"
+    assert (at_once["limit"], at_once["median"]) == (
+        "GEMM bound, 2 parts at once: posbench (none)",
+        pytest.approx(400.0),
+    )
     assert (of_peak["limit"], of_peak["median"]) == ("matmul peak", pytest.approx(100.0))
 
 
