@@ -4,6 +4,7 @@ What its kernels make of them is checked on a GPU alone (on_gpu.py). MASK-1, MAS
 faults.
 """
 
+from functools import partial
 from itertools import pairwise
 
 import on_gpu
@@ -14,8 +15,10 @@ from torch.nn.attention import flex_attention as theirs
 
 from posbench import attention as kernels
 from posbench import flex
+from posbench.encodings.alibi import Alibi
 from posbench.encodings.base import Encoding, Shape
 from posbench.encodings.window import Blockwise, Sliding
+from posbench.encodings.wrapper import Wrapper
 
 SMALL = Shape(layers=1, width=32, heads=2, train_length=300)
 LENGTHS = [1, 2, 63, 64, 65, 127, 128, 129]
@@ -155,6 +158,97 @@ def test_a_bias_says_whether_it_grows_in_proportion(case):
     e, distance = encoding(case, SMALL), torch.arange(300)
     bias, one = e.bias(distance).float(), e.bias(torch.ones(1, dtype=torch.int64)).float()
     assert torch.equal(bias, one * distance) == e.proportional
+
+
+class Upon(Alibi):
+    """All distances from 64 on are one."""
+
+    def bias(self, distance):
+        return super().bias(distance.clamp(max=64))
+
+
+class Around(Wrapper):
+    """The same around what it holds."""
+
+    def bias(self, distance):
+        return self.inner.bias(distance.clamp(max=64))
+
+
+class AroundAround(Around):
+    """With nothing of its own."""
+
+
+class Cap:
+    def bias(self, distance):
+        return super().bias(distance.clamp(max=64))
+
+
+class MixedIn(Cap, Alibi):
+    """Its bias is of a class that is no encoding."""
+
+
+def of_alibi(make, *between):
+    """`make` around ALiBi, with other wrappers between, the innermost last."""
+    held = Alibi
+    for cls in reversed(between):
+        held = partial(cls, inner=held)
+    return make(SMALL, held)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Upon(SMALL),
+        lambda: MixedIn(SMALL),
+        lambda: of_alibi(Around),
+        lambda: of_alibi(AroundAround),
+        lambda: of_alibi(Wrapper, Around),
+    ],
+    ids=["upon", "mixed in", "around", "inherited", "held"],
+)
+def test_another_bias_around_or_upon_alibi_is_the_one_computed(plain, make):
+    """Of ALiBi alone the kernel takes the bias of distance 1 for all: here it would be off past 64."""
+    e = make()
+    qkv, q_pos, k_pos = draw(200, 200)
+    how = kernels.begin(e, q_pos, k_pos, consecutive=True)
+    assert (how.kernel, how.bias.shape, e.proportional) == ("flex", (2, 200), False)
+    expected = attention(e, *qkv, q_pos, k_pos)
+    assert (kernels.attend(*qkv, {}, how) - expected).abs().max() < 1e-5
+    assert (attention(Alibi(SMALL), *qkv, q_pos, k_pos) - expected).abs().max() > 1e-2
+
+
+class Steeper(Around):
+    """Another bias in proportion, and says so."""
+
+    proportional = True
+
+    def bias(self, distance):
+        return 2 * self.inner.bias(distance)
+
+
+class ByLayer(Encoding):
+    """ALiBi in the first layer, a capped one in the others."""
+
+    proportional = True
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.first, self.others = Alibi(shape), Upon(shape)
+
+    def bias(self, distance):
+        return self.first.bias(distance)
+
+    def for_layer(self, layer):
+        return self.others if layer else self.first
+
+
+def test_a_bias_in_proportion_is_so_for_whom_says_it_of_its_own_bias():
+    assert of_alibi(Steeper).proportional
+    assert of_alibi(Wrapper).proportional
+    assert of_alibi(Wrapper, Wrapper).proportional
+    around = Wrapper(SMALL, ByLayer)
+    assert [around.for_layer(layer).proportional for layer in (0, 1)] == [True, False]
 
 
 def test_what_it_cannot_do_goes_to_another_kernel_with_the_reason(offered, monkeypatch):

@@ -7,6 +7,7 @@ A property returns what it measured, in a few words; it raises `Failed` with the
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -142,6 +143,23 @@ def _passes(e: Encoding, at: Tensor, layer: int, consecutive: bool) -> Iterator[
         yield "blocks", replace(how, kernel="blocks", vector=None)
     if how.kernel == "causal":
         yield "strided", replace(how, kernel="strided", vector=None)
+
+
+def in_proportion(subject: Subject) -> str:
+    """Where it says so: bias(r) = r bias(1), of which alone a GPU forms it; no kernel of a CPU would show another."""
+    e = subject.encoding()
+    layers = [own for own in map(e.for_layer, range(SHAPE.layers)) if own.proportional and "bias" in own.hooks]
+    if not layers:
+        raise DoesNotApply("it does not say that its bias grows in proportion to the distance")
+    distance = torch.cat([torch.arange(1025), torch.tensor([4096, 32_768, FAR])])
+    distance = distance[distance < (e.max_length or math.inf)]
+    worst = 0.0
+    with torch.no_grad():
+        for own in layers:
+            expected = own.bias(torch.ones(1, dtype=torch.int64)).float() * distance
+            off = (own.bias(distance).float() - expected).abs() / expected.abs().clamp(min=1)
+            worst = max(worst, float(off.max()))
+    return _within(worst, 1e-5, f"bias(r) = r bias(1) to r = {int(distance[-1]):,}")
 
 
 def survives_16_bits(subject: Subject) -> str:
@@ -348,6 +366,7 @@ PROPERTIES: dict[str, Callable[[Subject], str]] = {
     "shift invariant": shift_invariant,
     "cached = one pass": cached,
     "kernels = reference": kernels_agree,
+    "bias in proportion": in_proportion,
     "float32 in 16 bits": survives_16_bits,
     "learns": learns,
     "leaves no trace": leaves_no_trace,

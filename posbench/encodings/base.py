@@ -88,7 +88,9 @@ class Encoding(nn.Module):
     """The widest range of positions in which the queries of one block may lie, where they leave gaps."""
 
     proportional: bool = False
-    """True when its bias grows in proportion to the distance: bias(r) is r times bias(1), a number for each head."""
+    """True when its bias grows in proportion to the distance: bias(r) is r times bias(1), a number for each head.
+
+    Said of the `bias` of the class that says it: a subclass with another `bias` says it anew, or is False."""
 
     length_sized: str = ""
     """Why a stored tensor has the size of a length ("" : none has)."""
@@ -105,6 +107,12 @@ class Encoding(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
+
+    def __init_subclass__(cls, **own: Any) -> None:
+        super().__init_subclass__(**own)
+        first = {name: next(c for c in cls.__mro__ if name in vars(c)) for name in ("bias", "proportional")}
+        if cls.__mro__.index(first["bias"]) < cls.__mro__.index(first["proportional"]):
+            cls.proportional = False
 
     @property
     def hooks(self) -> frozenset[str]:

@@ -49,8 +49,7 @@ class Wrapper(Encoding):
         super().__init__(shape)
         self.inner = inner(inner_shape or shape)
         self._layers: dict[int, Wrapper] = {}
-        mro = type(self).__mro__
-        own = {name for cls in mro[: mro.index(Wrapper)] for name in vars(cls)}
+        own = self._own()
         for fact in _FACTS:
             if fact not in own:
                 setattr(self, fact, getattr(self.inner, fact))
@@ -58,11 +57,18 @@ class Wrapper(Encoding):
         self.without_gradient = {**self.without_gradient, **beneath}
         self.caveat = " ".join(text for text in (self.caveat, self.inner.caveat) if text)
 
+    def _own(self) -> set[str]:
+        """What its class has in place of the inner one's. A `bias` of its own brings `proportional` with it."""
+        mro = type(self).__mro__
+        return {name for cls in mro[: mro.index(Wrapper)] for name in vars(cls)}
+
     def around(self, inner: Encoding) -> Self:
         """The same wrapper, its own parameters and facts shared, around the encoding of one layer."""
         other = copy.copy(self)
         other._modules = {**self._modules, "inner": inner}
         other._layers = {}
+        if "proportional" not in self._own():  # the only fact of one layer: which form its bias has
+            other.proportional = inner.proportional
         return other
 
     @property

@@ -25,7 +25,8 @@ def test_a_wrapper_that_changes_nothing_is_what_it_holds(case):
     model.encoding = Wrapper(SHAPE, lambda shape: inner)
     assert torch.equal(logits(model, tokens), expected)
     assert model.encoding.hooks == inner.hooks
-    for fact in ("max_length", "shift_invariant", "cacheable", "length_sized", "reads_positions", "bounded", "widest"):
+    for fact in ("max_length", "shift_invariant", "cacheable", "length_sized", "reads_positions", "bounded", "widest",
+                 "proportional"):  # fmt: skip
         assert getattr(model.encoding, fact) == getattr(inner, fact)
 
 
