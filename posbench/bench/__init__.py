@@ -6,7 +6,8 @@
     trial.py         a cell in a process of its own: its memory under a limit, and whether it works at all
     products.py      the matrix products of a step, recorded from it, and run alone: the GEMM bound
     limits.py        what the machine itself can do
-    entries.py       the rows of `bench encodings` and `bench peers`; compare.py: trials, then rounds, then numbers
+    entries.py       the rows of `bench encodings` and `bench peers`; variants.py: which variants of one are timed
+    compare.py       trials, then rounds; rows.py: the numbers that follow
     race.py          `bench time-to-loss`
     tables.py        rows as tables; machine.py: what is needed to repeat them
 

@@ -82,7 +82,7 @@ class Prepared:
     call: Callable[[], object]
     parameters: int
     short: Callable[[], object] | None = None
-    """The same call with one short window; None in training, whose step has one size."""
+    """The same call with one short window, eager; None in training, whose step has one size."""
     products: Callable[[], Step] | None = None
     """Of posbench's training step: makes one, nothing in it compiled, and looks at its operations."""
     kernel: Callable[[], str] = lambda: ""
@@ -213,7 +213,6 @@ def _peer_eval(cell: Cell, device: torch.device) -> Prepared:
             losses_of(ids[:, :-1], ids[:, 1:])
 
     ids, short = text(cell, device), text(cell, device, 1, min(SHORT, cell.length))
-    # The short call is eager: compiling it too would only take time.
     return Prepared(partial(call, ids, losses_of), _count(built), partial(call, short, losses))
 
 

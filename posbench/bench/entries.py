@@ -21,6 +21,18 @@ BASE = "none"
 
 
 @dataclass(eq=False)
+class Contender:
+    """A variant of an entry that works, and may be its fastest."""
+
+    cell: Cell
+    trial: Trial
+    kernel: str = ""
+    """posbench's attention kernel; of a peer none is known."""
+    reason: str | None = None
+    """Why it is not timed after all."""
+
+
+@dataclass(eq=False)
 class Entry:
     """A row to be."""
 
@@ -34,10 +46,10 @@ class Entry:
     """Why it cannot be measured."""
     loss_difference: float | None = None
     """Nats a token of a peer less those of posbench with the same weights, where that can be asked."""
-    trial: Trial = field(default_factory=Trial)
-    """Of the variant that is timed."""
-    cell: Cell | None = None
-    """That variant."""
+    contenders: list[Contender] = field(default_factory=list)
+    """Those variants that are timed in the rounds, the fastest by its trial first."""
+    best: Contender | None = None
+    """The one with the best median there."""
 
     @property
     def label(self) -> str:

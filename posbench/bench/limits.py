@@ -12,6 +12,8 @@ SIZE = {"cpu": 1024, "cuda": 8192, "mps": 4096}
 milliseconds."""
 
 COPY_BYTES = 2**30
+COPIED = 2 * COPY_BYTES
+"""Bytes that a copy reads and writes."""
 
 
 def matmul(dtype: torch.dtype, device: torch.device) -> tuple[Callable[[], object], int]:
@@ -21,7 +23,7 @@ def matmul(dtype: torch.dtype, device: torch.device) -> tuple[Callable[[], objec
     return partial(torch.mm, a, b, out=a @ b), 2 * size**3
 
 
-def copy(device: torch.device) -> tuple[Callable[[], object], int]:
-    """A large copy within the memory of a GPU, and the bytes it reads and writes."""
+def copy(device: torch.device) -> Callable[[], object]:
+    """A large copy within the memory of a GPU."""
     source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
-    return partial(torch.empty_like(source).copy_, source), 2 * COPY_BYTES
+    return partial(torch.empty_like(source).copy_, source)

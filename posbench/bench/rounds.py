@@ -31,6 +31,8 @@ class Turn:
 
     call: Callable[[], object]
     calls: int = 1
+    seconds: float = 0.0
+    """About so many takes a call."""
 
 
 def interleave(
@@ -41,31 +43,39 @@ def interleave(
     settle: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
     limit: float = math.inf,
-    tick: Callable[[int], object] = lambda done: None,
+    tick: Callable[[int, Mapping[Key, list[float]]], object] = lambda done, seconds: None,
+    drop: Callable[[Key, Exception], object] | None = None,
 ) -> dict[Key, list[float]]:
     """Seconds of one call of each cell, by round.
 
     `settle` waits for a device that works on after a call returns. No round begins once `limit` seconds are over, but
-    the first always does; `tick` is told the number of rounds done. Ctrl-C ends it with the rounds that are whole.
+    the first always does; `tick` is told the number of rounds done and their seconds. A cell that raises is left out
+    from there on, also of what was found, and `drop` is told why; without `drop` it ends all. Ctrl-C and SIGTERM end it
+    with the rounds that are whole.
     """
     rng = np.random.default_rng(seed)
-    keys, begun = list(turns), clock()
-    seconds: dict[Key, list[float]] = {key: [] for key in keys}
-    whole = 0
+    seconds: dict[Key, list[float]] = {key: [] for key in turns}
+    whole, begun = 0, clock()
     try:
-        while whole < rounds and (whole == 0 or clock() - begun < limit):
-            for number in rng.permutation(len(keys)):
-                key = keys[number]
+        while seconds and whole < rounds and (whole == 0 or clock() - begun < limit):
+            keys = list(seconds)
+            for key in [keys[number] for number in rng.permutation(len(keys))]:
                 turn = turns[key]
-                settle()
-                start = clock()
-                for _ in range(turn.calls):
-                    turn.call()
-                settle()
-                seconds[key].append((clock() - start) / turn.calls)
+                try:
+                    settle()
+                    start = clock()
+                    for _ in range(turn.calls):
+                        turn.call()
+                    settle()
+                    seconds[key].append((clock() - start) / turn.calls)
+                except Exception as error:
+                    if drop is None:
+                        raise
+                    del seconds[key]
+                    drop(key, error)
             whole += 1
-            tick(whole)
-    except KeyboardInterrupt:
+            tick(whole, seconds)
+    except (KeyboardInterrupt, SystemExit):  # the latter is what a SIGTERM becomes (posbench/stop.py)
         if not whole:
             raise
     return {key: times[:whole] for key, times in seconds.items()}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from posbench import files
 from posbench.bench.race import Race
 from posbench.report.tables import Cell, Column, Section, Table, cell, render
 
@@ -26,9 +27,12 @@ PEERS = [
 
 HOW = [
     "Each cell has one turn a round, in an order drawn anew; a ratio is the median of the rounds' ratios, its interval "
-    "that of order statistics.",
-    "memory: of evaluation above a call of 128 tokens, of training above the process without a model; each in a "
-    "process of its own.",
+    "that of order statistics. Of several variants (compiled or not, each attention) those within a quarter of the "
+    "fastest trial have turns, and the one with the best median counts.",
+    "memory: of evaluation above a call of 128 tokens, of training above the process without a model (of what is "
+    "compiled, with what the compiler leaves behind); each in a process of its own.",
+    "Evaluation: one call at a time, each operation by all threads. On a CPU posbench eval reads windows of up to "
+    "4,096 tokens side by side, each batch of them by threads of its own, and is faster there than one call is here.",
     "GEMM bound: all matrix products of the step run alone at the shapes they have in it, in the faster of two ways: "
     "one after the other by all threads, or the parts of the batch at the same time, as the step computes them. Those "
     "inside fused attention are not among them; a bias that is learned and scores that are rewritten have no fused "
@@ -169,11 +173,11 @@ def _told(facts: Mapping[str, Any]) -> list[str]:
 
 
 def save(tables: Sequence[Table], prefix: Path) -> list[Path]:
-    """Write them as PREFIX.md, PREFIX.csv and PREFIX.json; returns what was written."""
+    """Write them as PREFIX.md, PREFIX.csv and PREFIX.json, each whole or not at all; returns what was written."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for form in ("md", "csv", "json"):
         file = prefix.with_name(f"{prefix.name}.{form}")
-        file.write_text(render(tables, form), encoding="utf-8")
+        files.write_bytes(file, render(tables, form).encode())
         written.append(file)
     return written

@@ -2,9 +2,13 @@
 
     1. start    torch's threads, the compiler and the peer's library, which are there whatever is measured
     2. limit    the address space, to what is mapped now and so much more; then build the model
-    3. base     evaluation: the peak of a second short call. Training: of the process before there was a model. (What is
-                compiled is called once before, so that the compiler's memory does not count.)
-    4. peak     evaluation: of the call. Training: of a second step, the optimizer's state being there
+    3. base     evaluation: the peak of a second short call. A compiled one has none yet: it is the peak of a process
+                that makes short calls alone (`short`), since what a long call leaves behind is a part of what it
+                takes, and what is compiled for one length is compiled anew for another.
+                Training: the process before there is a model
+    4. peak     evaluation: of the call. Training: of a second step, the optimizer's state being there. What is compiled
+                is called once before; what the compiler leaves behind counts in training, and in evaluation stands on
+                both sides
     5. time     the fastest of a few calls
 
 A cell that runs out of memory, is killed, raises or takes too long is a marked row, and nothing else is lost. On CUDA
@@ -22,18 +26,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
 from posbench import system
-from posbench.bench.cells import OURS, Cell, from_dict, prepare
+from posbench.bench.cells import OURS, SHORT, Cell, from_dict, prepare
 from posbench.errors import UserError, how_it_ended, reason
 from posbench.train import compiled
 
 CALLS = 3
 """Calls of which the fastest says how long one takes."""
+
+OUT_OF_MEMORY = "out of memory"
+"""How the reason of a cell begins that had too little."""
 
 TRIAL_SECONDS = 3.0
 """After which no further call is made."""
@@ -49,13 +56,18 @@ class Trial:
     peak: int | None = None
     """Bytes: of the whole process, on CUDA of its tensors."""
     base: int | None = None
-    """Bytes of a short call, and of a training the process before there is a model."""
+    """Bytes of a short call, and of a training the process before there is a model; None: not measured here."""
     parameters: int | None = None
 
     @property
     def extra(self) -> int | None:
         """Bytes above the base: what the length takes, or in training the model and its step."""
         return None if self.peak is None or self.base is None else max(0, self.peak - self.base)
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether there was too little memory."""
+        return self.reason is not None and self.reason.startswith(OUT_OF_MEMORY)
 
 
 def run(cell: Cell, limit: int, seconds: float) -> Trial:
@@ -70,14 +82,15 @@ def run(cell: Cell, limit: int, seconds: float) -> Trial:
         env=system.environment(),
         start_new_session=True,  # so that the compiler's own processes end with it
     )
+    _running.add(process)
     try:
         out, err = process.communicate(json.dumps({"cell": cell.to_dict(), "limit": limit}), timeout=seconds)
     except subprocess.TimeoutExpired:
         return Trial(f"not done within {seconds:g} s")
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
         process.wait()
+        _running.discard(process)
     with contextlib.suppress(ValueError, IndexError, TypeError):
         return Trial(**json.loads(out.splitlines()[-1]))
     if process.returncode < 0:
@@ -86,31 +99,50 @@ def run(cell: Cell, limit: int, seconds: float) -> Trial:
     return Trial(f"its process failed: {said[-1] if said else f'exit status {process.returncode}'}")
 
 
+_running: set[subprocess.Popen[str]] = set()
+"""Those of all threads."""
+
+
+def stop() -> None:
+    """End all trials that run now: whoever waits for one in another thread cannot be interrupted."""
+    for process in list(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def short(cell: Cell) -> Cell:
+    """The same model reading one short window."""
+    return replace(cell, length=min(SHORT, cell.length), windows=1)
+
+
 def here(cell: Cell, limit: int) -> Trial:
     """The same in this process, whose address space is limited from now on."""
     device = system.device(cell.config.device)
     try:
         _start(cell, device)
-        with system.peak_memory(device) as base:
+        with system.peak_memory(device) as start:
             pass
+        base = start.bytes if cell.task == "train" else None
         _limit(limit, device)
         prepared = prepare(cell)
         if cell.task == "train" or cell.variant.compiled:
             prepared.call()
-        if prepared.short is not None:
+        elif prepared.short is not None:
             prepared.short()
-            with system.peak_memory(device) as base:
+            with system.peak_memory(device) as before:
                 prepared.short()
+            base = before.bytes
         with system.peak_memory(device) as peak:
             times = [_timed(prepared.call, device)]
         while len(times) < CALLS and sum(times) < TRIAL_SECONDS:
             times.append(_timed(prepared.call, device))
     except Exception as error:
         return Trial(why(error, limit))
-    return Trial(None, min(times), peak.bytes, base.bytes, prepared.parameters)
-
-
-OUT_OF_MEMORY = "out of memory"
+    return Trial(None, min(times), peak.bytes, base, prepared.parameters)
 
 
 def why(error: Exception, limit: int | None = None) -> str:

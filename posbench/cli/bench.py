@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,10 +24,13 @@ from posbench.errors import UserError
 from posbench.search_path import extra_dir
 
 if TYPE_CHECKING:
-    from posbench.bench.compare import Budget, Outcome
+    from posbench.bench.compare import Outcome
     from posbench.bench.entries import Entry
+    from posbench.bench.variants import Budget
     from posbench.config import Config
     from posbench.report.tables import Table
+
+    Rows = Sequence[Mapping[str, Any]]
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -100,17 +103,17 @@ def encodings(
         configs = {name: _config(overrides, f"encoding={name}") for name in dict.fromkeys([entries.BASE, *wanted])}
         config = configs[entries.BASE]
         work = entries.Work(vocab, _lengths(at, config), eval_tokens)
-        outcome = _compared(
-            entries.of_encodings(configs, work), _budget(config, rounds, memory, trial_seconds, seconds, within)
-        )
+        budget = _budget(config, rounds, memory, trial_seconds, seconds, within)
         command = command_line(
             "bench", "encodings", overrides=overrides, encodings=names, lengths=_joined(work.lengths), rounds=rounds,
             vocab=vocab, eval_tokens=eval_tokens, memory=memory, config_dir=config_dir,
         )  # fmt: skip
         facts = _facts(config, vocab, command)
-        rows = _records(outcome)
-        _print([tables.comparison("What encodings cost", tables.ENCODINGS, rows, facts), _machine(outcome, facts)],
-               out, format)  # fmt: skip
+
+        def table(rows: Rows) -> Table:
+            return tables.comparison("What encodings cost", tables.ENCODINGS, rows, facts)
+
+        _compare(entries.of_encodings(configs, work), budget, table, facts, out, format)
 
 
 @app.command()
@@ -155,20 +158,20 @@ def peers(
             raise UserError(f"None of these peers has an encoding of {of}.", hint)
         config = configs[wanted[0]]
         work = entries.Work(vocab, _lengths(at, config), eval_tokens)
-        outcome = _compared(
-            entries.of_peers(configs, chosen, work, compile and system.has_compiler()),
-            _budget(config, rounds, memory, trial_seconds, seconds, within),
-        )
+        budget = _budget(config, rounds, memory, trial_seconds, seconds, within)
         command = command_line(
             "bench", "peers", overrides=overrides, peers=names, encodings=of, lengths=_joined(work.lengths),
             rounds=rounds, vocab=vocab, eval_tokens=eval_tokens, no_compile=not compile, memory=memory,
             config_dir=config_dir,
         )  # fmt: skip
         facts = _facts(config, vocab, command, "transformers", "x-transformers")
-        rows = _records(outcome)
-        title = "posbench and its peers at the same shape"
-        _print([tables.comparison(title, tables.PEERS, rows, facts, by_encoding=True), _machine(outcome, facts)],
-               out, format)  # fmt: skip
+
+        def table(rows: Rows) -> Table:
+            title = "posbench and its peers at the same shape"
+            return tables.comparison(title, tables.PEERS, rows, facts, by_encoding=True)
+
+        found = entries.of_peers(configs, chosen, work, compile and system.has_compiler())
+        _compare(found, budget, table, facts, out, format)
 
 
 @app.command("time-to-loss")
@@ -261,32 +264,37 @@ def _budget(
     within: float | None,
 ) -> Budget:
     from posbench import system
-    from posbench.bench.compare import Budget
     from posbench.bench.machine import free_memory
+    from posbench.bench.variants import Budget
 
     limit = int(memory * 2**30) if memory else free_memory(system.device(config.device)) * 3 // 4
     times = (float("inf") if limited is None else limited for limited in (seconds, within))
     return Budget(rounds, limit, trial_seconds, *times)
 
 
-def _compared(entries: list[Entry], budget: Budget) -> Outcome:
+def _compare(
+    entries: list[Entry],
+    budget: Budget,
+    table: Callable[[Rows], Table],
+    facts: dict[str, Any],
+    out: Path | None,
+    format: Format,
+) -> None:
+    """Measure and print; what is found meanwhile is written too."""
+    from posbench.bench import rows, tables
     from posbench.bench.compare import compare
 
+    def made(outcome: Outcome) -> list[Table]:
+        return [table(rows.records(outcome)), tables.machine(rows.limit_records(outcome), facts)]
+
+    def keep(outcome: Outcome) -> None:
+        if out is not None:
+            tables.save(made(outcome), out)
+
+    if out is not None:  # rather now than when all is measured
+        out.parent.mkdir(parents=True, exist_ok=True)
     say(f"{len(entries)} cells, each tried alone within {budget.memory / 2**30:.3g} GiB")
-    return compare(entries, budget, say)
-
-
-def _records(outcome: Outcome) -> list[dict[str, Any]]:
-    from posbench.bench.compare import records
-
-    return records(outcome)
-
-
-def _machine(outcome: Outcome, facts: dict[str, Any]) -> Table:
-    from posbench.bench import tables
-    from posbench.bench.compare import limit_records
-
-    return tables.machine(limit_records(outcome), facts)
+    _print(made(compare(entries, budget, say, keep)), out, format)
 
 
 def _facts(config: Config, vocab: int, command: str, *packages: str) -> dict[str, Any]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 import works
 
-from posbench.bench import compare, entries, peers
+from posbench.bench import compare, entries, peers, variants
 from posbench.bench.cells import OURS, Cell, Prepared, Variant
-from posbench.bench.compare import Budget, Limit, Outcome, limit_records, records
-from posbench.bench.entries import Entry, Work
+from posbench.bench.compare import Limit, Outcome
+from posbench.bench.entries import Contender, Entry, Work
 from posbench.bench.products import Factor, Product, Step
+from posbench.bench.rounds import Turn
+from posbench.bench.rows import limit_records, records
 from posbench.bench.trial import Trial
+from posbench.bench.variants import Budget
 from posbench.errors import UserError
 
 BUDGET = Budget(rounds=6, memory=2**30, trial_seconds=10, seconds=float("inf"))
@@ -131,34 +135,11 @@ def entry(name: str, maker: str = OURS, against: Entry | None = None, variants: 
     return Entry(name, "none", [works.cell(maker=maker, variant=kind) for kind in kinds], against)
 
 
-def trials(monkeypatch: pytest.MonkeyPatch, given: dict[bool, Trial]) -> None:
-    """By whether a variant is compiled."""
-    monkeypatch.setattr(compare, "run", lambda cell, memory, seconds: given[cell.variant.compiled])
-
-
-def test_the_fastest_variant_that_works_is_timed(monkeypatch: pytest.MonkeyPatch):
-    slow, fast, failed = Trial(seconds=2.0, peak=1, base=1), Trial(seconds=1.0, peak=1, base=1), Trial("no compiler")
-    for given, compiled in (({False: slow, True: fast}, True), ({False: slow, True: failed}, False)):
-        trials(monkeypatch, given)
-        one = entry("posbench", variants=2)
-        compare.try_variants(one, BUDGET)
-        assert one.cell is not None
-        assert one.cell.variant.compiled is compiled
-        assert one.reason is None
-
-
-def test_an_entry_of_which_nothing_works_keeps_the_reason_of_the_first(monkeypatch: pytest.MonkeyPatch):
-    trials(monkeypatch, {False: Trial("out of memory (1 GiB)"), True: Trial("not done within 300 s")})
-    one = entry("posbench", variants=2)
-    compare.try_variants(one, BUDGET)
-    assert one.reason == "out of memory (1 GiB)"
-
-
 def test_a_marked_row_leaves_the_others_standing(monkeypatch: pytest.MonkeyPatch):
     def run(cell: Cell, memory: int, seconds: float) -> Trial:
         return Trial("out of memory (1 GiB)") if cell.maker == "bloom" else Trial(None, 0.1, 30, 10, 100)
 
-    monkeypatch.setattr(compare, "run", run)
+    monkeypatch.setattr(variants, "run", run)
     ours = entry("posbench")
     outcome = compare.compare([ours, entry("bloom", "bloom", ours)], BUDGET)
     first, second = records(outcome)
@@ -176,15 +157,68 @@ def test_what_fits_alone_and_not_beside_the_others_is_marked(monkeypatch: pytest
     def prepare(cell: Cell) -> Prepared:
         raise RuntimeError("can't allocate memory")
 
-    monkeypatch.setattr(compare, "run", lambda *args: Trial(None, 0.1, 30, 10, 100))
+    monkeypatch.setattr(variants, "run", lambda *args: Trial(None, 0.1, 30, 10, 100))
     monkeypatch.setattr(compare, "prepare", prepare)
     [row] = records(compare.compare([entry("posbench")], BUDGET))
-    assert (row["status"], row["reason"]) == ("n/a", "not beside the other cells: can't allocate memory")
+    assert (row["status"], row["reason"]) == ("n/a", "not beside the other cells: out of memory")
+
+
+def called(monkeypatch: pytest.MonkeyPatch, calls: dict[str, Callable[[], object]]) -> None:
+    """Cells of these makers work in trials, and do this when they are called; there are no limits of the machine."""
+    monkeypatch.setattr(variants, "run", lambda *args: Trial(None, 0.2, 30, 10, 100))
+    monkeypatch.setattr(compare, "prepare", lambda cell: Prepared(calls[cell.maker], 100))
+    monkeypatch.setattr(compare, "_add_limits", lambda *args: None)
+
+
+def test_a_cell_that_fails_in_the_rounds_is_marked_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch):
+    """It works when it is built and in the first round, not in the second."""
+    left = iter([1, 2])
+    called(monkeypatch, {OURS: lambda: None, "llama": lambda: next(left)})
+    ours, said = entry("posbench"), list[str]()
+    outcome = compare.compare([ours, entry("llama", "llama", ours)], BUDGET, said.append)
+    first, second = records(outcome)
+    assert (first["status"], first["rounds"], second["status"]) == ("ok", 6, "n/a")
+    assert second["reason"] == "it failed in the rounds: StopIteration: StopIteration"
+    assert second["reason"] in said[-1]
+
+
+def test_what_is_found_is_handed_out_between_rounds(monkeypatch: pytest.MonkeyPatch):
+    """After every round but the last, whose rounds are what is returned."""
+    monkeypatch.setattr(compare, "KEEP_SECONDS", 0.0)
+    called(monkeypatch, {OURS: lambda: None})
+    kept: list[int] = []
+    compare.compare([entry("posbench")], BUDGET, keep=lambda outcome: kept.append(records(outcome)[0]["rounds"]))
+    assert kept == [1, 2, 3, 4, 5]
+
+
+def test_a_sigterm_leaves_the_rounds_that_are_whole(monkeypatch: pytest.MonkeyPatch):
+    left, said = iter([1, 2, 3]), list[str]()  # one of them to build it
+
+    def call() -> None:
+        if next(left, None) is None:
+            raise SystemExit(143)
+
+    called(monkeypatch, {OURS: call})
+    [row] = records(compare.compare([entry("posbench")], BUDGET, said.append))
+    assert (row["status"], row["rounds"], said[-1]) == ("ok", 2, "ended after 2 of 6 rounds")
+
+
+def test_of_several_variants_the_one_with_the_best_median_counts():
+    """Eager is faster at first, and in five rounds of six slower."""
+    one = entry("posbench", variants=2)
+    eager, compiled = one.contenders = [Contender(cell, Trial(None, 0.1, 30, 10, 100)) for cell in one.cells]
+    outcome = Outcome([one])
+    outcome.take({eager: [0.1], compiled: [0.2]})
+    assert [records(outcome)[0][key] for key in ("variant", "rounds")] == ["eager", 1]
+    outcome.take({eager: [0.1] + [0.3] * 5, compiled: [0.2] * 6})
+    assert [records(outcome)[0][key] for key in ("variant", "rounds")] == ["compiled", 6]
+    outcome.take({eager: [0.3] * 6})  # the other one has failed
+    assert records(outcome)[0]["variant"] == "eager"
 
 
 def timed(*pairs: tuple[Entry, list[float]]) -> Outcome:
     for one, _ in pairs:
-        one.cell = one.cells[0]
+        one.best = Contender(one.cells[0], Trial())
     return Outcome([one for one, _ in pairs], dict(pairs))
 
 
@@ -237,7 +271,8 @@ def test_peers_are_not_timed_with_muon():
 
 
 def test_a_turn_is_so_many_calls_as_fill_its_time():
-    assert [compare._calls(seconds) for seconds in (1.0, 0.2, 0.05, 0.001)] == [1, 1, 4, 200]
+    turns = [compare._turn(print, seconds) for seconds in (1.0, 0.05, 0.001)]
+    assert turns == [Turn(print, 1, 1.0), Turn(print, 4, 0.05), Turn(print, 200, 0.001)]
 
 
 def test_what_there_is_no_time_for_is_marked():

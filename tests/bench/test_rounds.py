@@ -59,29 +59,51 @@ def test_work_that_a_device_still_has_to_do_counts():
     assert interleave(turns, 3, clock=clock, settle=settle) == {"a": [3.0] * 3, "b": [5.0] * 3}
 
 
-def test_ctrl_c_leaves_the_rounds_that_are_whole():
+@pytest.mark.parametrize("wish", [KeyboardInterrupt, SystemExit(143)])
+def test_ctrl_c_and_sigterm_leave_the_rounds_that_are_whole(wish: BaseException):
     """The fifth call of two cells is in the third round; before the end of the first there is nothing to keep."""
     for calls, whole in ((5, 2), (2, None)):
         left = iter(range(1, calls))
 
         def call(left: Iterator[int] = left) -> None:
             if next(left, None) is None:
-                raise KeyboardInterrupt
+                raise wish
 
         turns = {name: Turn(call) for name in "ab"}
         if whole is None:
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises((KeyboardInterrupt, SystemExit)):
                 interleave(turns, 5)
         else:
             assert [len(times) for times in interleave(turns, 5).values()] == [whole] * 2
 
 
+def test_a_cell_that_raises_is_dropped_and_the_others_go_on():
+    """b fails in its third round; of the others every round is there, and of b nothing."""
+    clock, left, dropped = Clock(), iter([1.0, 1.0]), []
+
+    def fails() -> None:
+        clock.now += next(left)
+
+    turns = {"a": clock.cell("a", 1.0), "b": Turn(fails), "c": clock.cell("c", 2.0)}
+    found = interleave(turns, 6, clock=clock, drop=lambda key, error: dropped.append((key, type(error))))
+    assert found == {"a": [1.0] * 6, "c": [2.0] * 6}
+    assert dropped == [("b", StopIteration)]
+
+
+def test_nothing_is_left_to_time_where_every_cell_raises():
+    dropped: list[str] = []
+    assert interleave({"a": Turn(lambda: 1 // 0)}, 6, drop=lambda key, error: dropped.append(key)) == {}
+    assert dropped == ["a"]
+    with pytest.raises(ZeroDivisionError):
+        interleave({"a": Turn(lambda: 1 // 0)}, 6)
+
+
 def test_no_round_begins_after_the_limit_and_the_first_always_does():
     """A round takes 2 s: the second begins at 2, the third would at 4."""
     for limit, rounds in ((0.0, 1), (3.0, 2), (100.0, 5)):
-        clock, done = Clock(), []
+        clock, done = Clock(), list[int]()
         turns = {"a": clock.cell("a", 1.0), "b": clock.cell("b", 1.0)}
-        found = interleave(turns, 5, clock=clock, limit=limit, tick=done.append)
+        found = interleave(turns, 5, clock=clock, limit=limit, tick=lambda n, _, done=done: done.append(n))
         assert len(found["a"]) == len(found["b"]) == rounds
         assert done == list(range(1, rounds + 1))
 
