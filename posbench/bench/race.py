@@ -8,8 +8,13 @@
                 that of the share at which every seed reaches it, the first one soonest
 
 Every run has the same shape, batches, validation text and schedule form. The runs of a seed go in turns from one
-validation to the next, so that a noisy machine hits all alike. Compilation counts, and is done anew for each run;
-validation does not count: how often it happens is the measurement's own doing.
+validation to the next, in an order drawn anew each time. All have as many validations, over however many steps, so
+that they begin and end together and a noisy machine hits all alike; a time is known to the steps between two of them.
+Compilation counts, and is done anew for each run; validation does not count: how often it happens is the measurement's
+own doing.
+
+Rate and share are chosen on the first seed. So its ratio is the best of several, and that of the other seeds alone is
+given beside that of all.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 
 from posbench import model, optim, system
@@ -30,7 +36,7 @@ from posbench.config import Config
 from posbench.data.tokens import Prepared
 from posbench.decisions import decide
 from posbench.errors import UserError
-from posbench.train import compiled, gradient, validate
+from posbench.train import compiled, gradient, steps_of, validate, validation
 
 Say = Callable[[str], None]
 
@@ -52,14 +58,13 @@ class Racer:
 
     name: str
     config: Config
-    every: int
-    """Steps between two validations."""
+    validations: int
+    """Evenly spread over its steps, the last one at its end; of a run with fewer steps one after each."""
     points: list[Point] = field(default_factory=list)
 
     def run(self, prepared: Prepared) -> Iterator[None]:
         """A generator that trains up to the next validation each time it is asked."""
-        config, device = self.config, system.device(self.config.device)
-        steps = config.train.tokens // config.train.batch_tokens
+        config, device, steps = self.config, system.device(self.config.device), steps_of(self.config)
         decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(device)
         decisions = decide(config, decoder, device)
         torch.manual_seed(config.seed)
@@ -74,7 +79,7 @@ class Racer:
             optimizer.step(state.step)
             decoder.constrain()
             state.step += 1
-            if state.step == steps or state.step % self.every == 0:
+            if state.step * self.validations // steps > (state.step - 1) * self.validations // steps:
                 settle(device)
                 seconds += time.perf_counter() - start
                 loss = validate(decoder, valid, config, decisions)
@@ -104,11 +109,12 @@ def _nothing_compiled(wanted: bool) -> Iterator[None]:
         yield
 
 
-def together(racers: Sequence[Racer], prepared: Prepared) -> None:
-    """Run all of them to their ends, in turns."""
+def together(racers: Sequence[Racer], prepared: Prepared, seed: int = 0) -> None:
+    """Run all of them to their ends, in turns whose order is drawn anew for each."""
+    rng = np.random.default_rng(seed)
     going = [racer.run(prepared) for racer in racers]
     while going:
-        going = [one for one in going if next(one, DONE) is not DONE]
+        going = [going[number] for number in rng.permutation(len(going)) if next(going[number], DONE) is not DONE]
 
 
 DONE = object()
@@ -140,17 +146,26 @@ class Race:
         reached = [seconds for seconds in found if seconds is not None]
         return reached if len(reached) == len(found) else None
 
-    def ratio(self, share: float) -> Ratio | None:
-        """Time of posbench's recipe over AdamW's; None where a seed does not reach the target."""
+    @property
+    def chosen_on(self) -> int:
+        """The seed on which rate and share are chosen."""
+        return next(iter(self.adamw))
+
+    def ratio(self, share: float, others: bool = False) -> Ratio | None:
+        """Time of posbench's recipe over AdamW's, of all seeds, or of the `others` than the one on which rate and share
+        are chosen; None where a seed does not reach the target, or there are none."""
         ours, theirs = self.seconds(self.ours[share]), self.seconds(self.adamw)
-        return seed_ratio(ours, theirs) if ours and theirs else None
+        if not ours or not theirs:
+            return None
+        kept = [i for i, seed in enumerate(sorted(self.adamw)) if not others or seed != self.chosen_on]
+        return seed_ratio([ours[i] for i in kept], [theirs[i] for i in kept]) if kept else None
 
     @property
     def best_share(self) -> float | None:
         """Of the shares of the budget at which every seed reaches the target, the soonest of the first seed: what is
         chosen on all of them would make their interval too good."""
-        times = {share: self.seconds(racers) for share, racers in self.ours.items()}
-        reached = {share: found[0] for share, found in times.items() if found}
+        times = {share: racers[self.chosen_on].seconds_to(self.target) for share, racers in self.ours.items()}
+        reached = {share: one for share, one in times.items() if one is not None and self.seconds(self.ours[share])}
         return min(reached, key=lambda share: reached[share]) if reached else None
 
 
@@ -175,19 +190,19 @@ def race(
 ) -> Race:
     """Hold the recipe of `config` against that of `adamw`, which differs in the recipe alone.
 
-    Raises UserError when there is no validation text, or a share of the budget is less than a batch.
+    Raises UserError before the first step when there is no validation text, or a share of the budget is less than a
+    batch.
     """
-    if "validation" not in prepared.splits:
+    if validation(prepared) is None:
         raise UserError(f"{prepared.corpus} has no validation text to read the loss of.")
-    whole = config.train.tokens // config.train.batch_tokens
-    every = max(1, whole // validations)
+    whole = steps_of(config)
+    for share in shares:
+        if not round(share * whole):
+            raise UserError(f"A share of {share} is less than one of {whole} batches.")
 
     def racer(name: str, recipe: Config, seed: int, share: float = 1.0) -> Racer:
-        steps = round(share * whole)
-        if not steps:
-            raise UserError(f"A share of {share} is less than one of {whole} batches.")
-        train = replace(recipe.train, tokens=steps * recipe.train.batch_tokens)
-        return Racer(name, replace(recipe, seed=seed, train=train), every)
+        train = replace(recipe.train, tokens=round(share * whole) * recipe.train.batch_tokens)
+        return Racer(name, replace(recipe, seed=seed, train=train), validations)
 
     def at(rate: float) -> Config:
         return replace(adamw, optim=replace(adamw.optim, lr=rate))
@@ -195,13 +210,13 @@ def race(
     finding = {rate: racer(f"adamw {rate:g}", at(rate), seeds[0]) for rate in rates}
     say(f"AdamW at {len(rates)} rates, {whole:,} steps each, seed {seeds[0]}")
     together(list(finding.values()), prepared)
-    best = best_rate({rate: one.final for rate, one in finding.items()})
-    say(f"best at {best:g}: {finding[best].final:.4f} nats a token of validation text")
     found = Race(finding, {}, {share: {} for share in shares})
+    best = found.best_rate
+    say(f"best at {best:g}: {finding[best].final:.4f} nats a token of validation text")
     for seed in seeds:
         found.adamw[seed] = racer(f"adamw {best:g}", at(best), seed)
         for share in shares:
             found.ours[share][seed] = racer(config.optim.name, config, seed, share)
         say(f"seed {seed}: AdamW, and {config.optim.name} over {len(shares)} shares of its steps")
-        together([found.adamw[seed], *(found.ours[share][seed] for share in shares)], prepared)
+        together([found.adamw[seed], *(found.ours[share][seed] for share in shares)], prepared, seed)
     return found

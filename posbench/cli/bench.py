@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,14 +62,33 @@ EvalTokensOption = Annotated[
     int | None,
     typer.Option(min=1, help="Tokens of one evaluation call, in whole windows, at least one; as in a training step."),
 ]
+
+
+def finite(value: float | None) -> float | None:
+    """A number as given, unless it is infinite; nan is below every minimum."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a number to measure with.")
+    return value
+
+
 MemoryOption = Annotated[
     float | None,
-    typer.Option(min=0.1, metavar="GIB", help="What a cell may take; default: three quarters of what is free."),
+    typer.Option(
+        min=0.1,
+        metavar="GIB",
+        help="What a cell may take; default: three quarters of what is free.",
+        callback=finite,
+    ),
 ]
-TrialOption = Annotated[float, typer.Option(min=1, metavar="S", help="Time of one trial, with compilation.")]
-SecondsOption = Annotated[float | None, typer.Option(min=0, metavar="S", help="No round begins later than that.")]
+TrialOption = Annotated[
+    float, typer.Option(min=1, metavar="S", help="Time of one trial, with compilation.", callback=finite)
+]
+SecondsOption = Annotated[
+    float | None, typer.Option(min=0, metavar="S", help="No round begins later than that.", callback=finite)
+]
 WithinOption = Annotated[
-    float | None, typer.Option(min=1, metavar="S", help="Time of it all: cells for which it is short are left out.")
+    float | None,
+    typer.Option(min=1, metavar="S", help="Time of it all: cells for which it is short are left out.", callback=finite),
 ]
 OutOption = Annotated[
     Path | None, typer.Option(metavar="PREFIX", help="Also write PREFIX.md, PREFIX.csv and PREFIX.json.")
@@ -205,7 +225,7 @@ def time_to_loss(
         config, adamw = _config(overrides), _config(_without(overrides, "optim"), "optim=adamw")
         if config.optim.method == "adamw":
             raise UserError("AdamW is what the recipe is held against.", "Leave out optim=adamw.")
-        numbers = [int(seed) for seed in _numbers("seeds", seeds)]
+        numbers = _seeds(seeds)
         if len(set(numbers)) < len(numbers):
             raise UserError(f"--seeds {seeds} names one twice.", "As in --seeds 1,2,3")
         peaks, parts = _numbers("rates", rates), _numbers("shares", shares)
@@ -228,6 +248,10 @@ def _config(overrides: Sequence[str] | None, *first: str) -> Config:
     for group in ("encoding", "extension", "init_from"):
         if any(word.startswith(f"{group}=") for word in words):
             raise UserError(f"{group}= has no place here.", "Encodings are chosen by --encodings none,alibi.")
+    if any(word.startswith("nproc=") for word in words):
+        raise UserError(
+            "nproc= has no place here.", "One process is timed; train.threads=N says with how many threads."
+        )
     given = [word for word in first if not any(own.startswith(word.split("=")[0] + "=") for own in words)]
     return compose([*given, *words])
 
@@ -250,9 +274,16 @@ def _numbers(name: str, text: str) -> list[float]:
         found = [float(word) for word in text.split(",")]
     except ValueError:
         found = []
-    if not found or min(found) <= 0:
+    if not found or not all(0 < number < math.inf for number in found):
         raise UserError(f"--{name} {text} is not a list of positive numbers.", f"As in --{name} 1,2")
     return found
+
+
+def _seeds(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and int(word) < 2**63 for word in words):
+        raise UserError(f"--seeds {text} is not a list of whole numbers from 0 to 2^63 - 1.", "As in --seeds 1,2,3")
+    return [int(word) for word in words]
 
 
 def _budget(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,7 +20,7 @@ from posbench.errors import UserError
 def racer(*points: tuple[float, float]) -> Racer:
     """A run with these (seconds, nats) at its validations."""
     found = [Point(32 * number, *point) for number, point in enumerate(points, start=1)]
-    return Racer("made", works.config(), 1, found)
+    return Racer("made", works.config(), len(found), found)
 
 
 def made(*ours: tuple[float, float]) -> Race:
@@ -47,6 +48,27 @@ def test_the_ratio_is_taken_seed_by_seed():
     found = made((4, 3.1), (4, 3.1)).ratio(0.5)
     assert found is not None
     assert found.median == pytest.approx(math.sqrt(0.32))
+
+
+def test_the_seed_on_which_the_share_is_chosen_can_be_left_out_of_the_ratio():
+    """Of the seeds 1 and 2 that is 4 s of 5; of seed 1 alone nothing is left."""
+    found = made((4, 3.1), (4, 3.1))
+    assert found.chosen_on == 1
+    others = found.ratio(0.5, others=True)
+    assert others is not None
+    assert (others.median, others.rounds, others.low) == (pytest.approx(0.8), 1, None)
+    record = tables.times(found, "muon", {"command": "posbench bench time-to-loss"}).data()[1]
+    assert record["ratio_others"] == pytest.approx(0.8)
+    del found.adamw[2], found.ours[0.5][2]
+    assert found.ratio(0.5, others=True) is None
+
+
+def test_the_share_is_chosen_on_the_first_seed_that_was_given():
+    """Seeds 2 and 1: of seed 2 the share 0.7 is sooner, of seed 1 the share 0.5."""
+    adamw = {2: racer((10, 3.2)), 1: racer((10, 3.0))}
+    ours = {0.5: {2: racer((5, 3.0)), 1: racer((3, 3.0))}, 0.7: {2: racer((4, 3.0)), 1: racer((6, 3.0))}}
+    found = Race({1e-3: racer((9, 3.2))}, adamw, ours)
+    assert (found.chosen_on, found.best_share) == (2, 0.7)
 
 
 def test_a_share_that_one_seed_does_not_finish_has_no_ratio():
@@ -86,16 +108,16 @@ def prepared(tmp_path, monkeypatch: pytest.MonkeyPatch) -> tuple:
 
 
 def test_every_run_of_a_race_has_the_steps_and_validations_it_should(prepared: tuple):
-    """8 steps of 32 tokens, four validations of a whole run: AdamW's at 2, 4, 6, 8 steps; over 3 / 8 at 2 and 3."""
+    """8 steps of 32 tokens, four validations: of a whole run after 2, 4, 6, 8 steps; of 5 steps after 2, 3, 4, 5."""
     config, text = prepared
     adamw = replace(config, optim=Optim(name="adamw", method="adamw"))
-    found = race.race(config, adamw, text, [1e-3, 1e-2], [1, 2], [0.375, 1.0], validations=4)
+    found = race.race(config, adamw, text, [1e-3, 1e-2], [1, 2], [0.625, 1.0], validations=4)
     assert list(found.rates) == [1e-3, 1e-2]
     assert sorted(found.adamw) == [1, 2]
     for one in [*found.rates.values(), *found.adamw.values(), *found.ours[1.0].values()]:
         assert [point.tokens for point in one.points] == [64, 128, 192, 256]
-    for one in found.ours[0.375].values():
-        assert [point.tokens for point in one.points] == [64, 96]
+    for one in found.ours[0.625].values():
+        assert [point.tokens for point in one.points] == [64, 96, 128, 160]
         seconds = [point.seconds for point in one.points]
         assert seconds == sorted(seconds)
     assert found.adamw[1].config.optim.lr == found.best_rate
@@ -109,12 +131,32 @@ def test_a_run_of_the_race_is_a_training_of_posbench(prepared: tuple, tmp_path, 
 
     config, text = prepared
     monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
-    one = Racer("made", config, every=100)
+    one = Racer("made", config, validations=1)
     race.together([one], text)
     assert one.final == train(config).status()["valid"]
 
 
-def test_what_cannot_be_raced_is_refused(prepared: tuple):
+def test_runs_go_in_turns_whose_order_is_drawn_anew(monkeypatch: pytest.MonkeyPatch):
+    """All have as many turns, and none always comes first."""
+    turns: list[str] = []
+
+    def run(self: Racer, prepared: object) -> Iterator[None]:
+        for _ in range(20):
+            turns.append(self.name)
+            yield
+
+    monkeypatch.setattr(Racer, "run", run)
+    race.together([Racer(name, works.config(), 20) for name in "abc"], None)  # type: ignore[arg-type]
+    orders = ["".join(turns[first : first + 3]) for first in range(0, 60, 3)]
+    assert {"".join(sorted(order)) for order in orders} == {"abc"}
+    assert len(set(orders)) > 3
+
+
+def test_what_cannot_be_raced_is_refused_before_the_first_step(prepared: tuple, monkeypatch: pytest.MonkeyPatch):
     config, text = prepared
+    monkeypatch.setattr(race, "together", lambda *args: pytest.fail("a step was made"))
     with pytest.raises(UserError, match=r"A share of 0.01 is less than one of 8 batches\."):
-        race.race(config, config, text, [1e-3], [1], [0.01], validations=4)
+        race.race(config, config, text, [1e-3], [1], [1.0, 0.01], validations=4)
+    monkeypatch.setattr(race, "validation", lambda prepared: None)  # as it says of a split without targets
+    with pytest.raises(UserError, match=r"has no validation text to read the loss of\."):
+        race.race(config, config, text, [1e-3], [1], [1.0], validations=4)

@@ -68,7 +68,7 @@ def test_an_entry_of_which_nothing_works_keeps_the_reason_of_the_first(monkeypat
 
 
 def test_the_time_that_is_left_is_asked_before_each_variant(monkeypatch: pytest.MonkeyPatch):
-    """Of 10 s trials may take 6, and each takes 4: the second is told of the 2 that are left, a third does not begin."""
+    """Of 10 s trials may take 6, and each takes 4: the second is told of the 2 that are left, no third one begins."""
     clock, limits = [100.0], list[float]()
     monkeypatch.setattr(variants.time, "monotonic", lambda: clock[0])
 
