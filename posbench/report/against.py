@@ -13,7 +13,7 @@ from typing import Any
 from posbench.errors import unknown
 from posbench.records import Row, digest8
 from posbench.report.claims.comparison import FEWEST_SEEDS
-from posbench.report.curves import difference, interval
+from posbench.report.curves import compare_lines, interval
 from posbench.report.lengths import numbered, part_title, ratio_cell
 from posbench.report.parts import Line, Part, parts
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
@@ -74,7 +74,7 @@ def _table(part: Part, name: str) -> Table:
 
 
 def _record(line: Line, base: Line, length: int) -> dict[str, Any] | None:
-    found = difference(line, length, base, length)
+    found = compare_lines(line, length, base, length)
     if found is None:
         return None
     low, high = interval(found)

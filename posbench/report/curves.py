@@ -88,11 +88,11 @@ def use_of_context(line: Line) -> tuple[int, Curve] | None:
         return None
     quarter = line.train_length // 4
     base = quarter if quarter in lengths else lengths[0]
-    found = {length: difference(line, length, line, base) for length in sorted(line.rows)}
+    found = {length: compare_lines(line, length, line, base) for length in sorted(line.rows)}
     return base, Curve(line, [_point(length, one, interval(one), float) for length, one in found.items()])
 
 
-def difference(line: Line, length: int, base: Line, base_length: int) -> Comparison | None:
+def compare_lines(line: Line, length: int, base: Line, base_length: int) -> Comparison | None:
     """Nats a token of `line` at `length` less those of `base` at `base_length`, of the seeds that both have."""
     theirs = {row.seed: row for row in base.measured(base_length)}
     pairs = {row.seed: [(1, row), (-1, theirs[row.seed])] for row in line.measured(length) if row.seed in theirs}

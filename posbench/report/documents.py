@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatch
@@ -11,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from posbench import data, records
+from posbench import data
 from posbench.compose import load_group
 from posbench.data.tokens import read_header
 from posbench.errors import UserError
 from posbench.files import parse_json
 from posbench.records import Row, digest8
-from posbench.report.parts import Line, Part, how
+from posbench.report.lengths import UNCERTAINTY, loss_text
+from posbench.report.parts import Line, Part, Value, how, mean_value, text_error
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
+from posbench.statistics import Blocks, contrast
 
 
 def names(row: Row) -> dict[int, str]:
@@ -78,29 +79,32 @@ def document_table(part: Part, named: Mapping[int, str]) -> Table | None:
     for number in numbers:
         name = named.get(number, f"document {number}")
         losses = [found[id(line)].get(number) for line in lines]
-        count = next(loss[1] for loss in losses if loss)
+        count = next(loss[0] for loss in losses if loss)
         shown = [
-            EMPTY if loss is None else Cell(loss[0], f"{loss[0]:.3f}", source=digest8(line.measured(length)[0]))
+            EMPTY if loss is None else Cell(loss[1].value, loss_text(loss[1]), source=digest8(line.measured(length)[0]))
             for loss, line in zip(losses, lines, strict=True)
         ]
         rows.append([cell(name), cell(count), *shown])
         entries += [
-            {"document": name, "label": line.name, "train_length": line.train_length, "targets": count, "loss": loss[0]}
+            {"document": name, "label": line.name, "train_length": line.train_length, "targets": count}
+            | {"loss": loss[1].value, "loss_error": loss[1].error, "seeds": loss[1].seeds}
             for loss, line in zip(losses, lines, strict=True)
             if loss
         ]
     title = f"Nats a token of each document at {length:,}: {how(part)}"
-    return Table(title, columns, [Section("", rows)], ["The mean over seeds; after each name its L."], entries)
+    notes = [f"The mean over seeds; after each name its L. {UNCERTAINTY}; none of a document that is one block."]
+    return Table(title, columns, [Section("", rows)], notes, entries)
 
 
-def _losses(line: Line, length: int) -> dict[int, tuple[float, int]]:
-    """Nats a token of each document, and its targets."""
-    seeds = [arrays for row in line.measured(length) if (arrays := records.arrays(row)) is not None]
+def _losses(line: Line, length: int) -> dict[int, tuple[int, Value]]:
+    """Targets of each document, and nats a token."""
+    seeds = [contrast([(1, row)]) for row in line.measured(length) if row.arrays_sha256 is not None]
     if not seeds:
         return {}
     found = {}
     for number in np.unique(seeds[0].document).tolist():
         at = seeds[0].document == number
-        count = int(seeds[0].count[at].sum())
-        found[number] = (statistics.fmean(float(one.nats[at].sum()) / count for one in seeds), count)
+        own = [Blocks(blocks.document[at], blocks.count[at], blocks.nats[at]) for blocks in seeds]
+        error = text_error(own[0]) if len(own) == 1 else None
+        found[number] = (int(own[0].count.sum()), mean_value([blocks.mean for blocks in own], error))
     return found

@@ -12,9 +12,11 @@ from typing import Any
 
 from posbench.errors import UserError
 from posbench.records import Row, digest8
-from posbench.report.parts import SHARED, Line, Part, gain, how, parts, shape_text
+from posbench.report.parts import SHARED, Line, Part, Value, bits_gained, exponential, gain, how, parts, shape_text
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.run import Run
+
+UNCERTAINTY = "± is the standard error over the text for one seed, the standard deviation over seeds for more"
 
 
 def length_tables(rows: Iterable[Row]) -> list[Table]:
@@ -69,7 +71,7 @@ def _table(part: Part) -> Table:
     def value(line: Line, record: dict[str, Any]) -> str:
         return _value_text(line, record, reasons)
 
-    sections = [section("Perplexity", part.lines, value, ranked=True)]
+    sections, gained = [section("Perplexity", part.lines, value, ranked=True)], list[str]()
     if part.references:
         sections.append(section("", part.references, value))
     if any(record["ratio"] is not None and record["ratio"] != 1 for record in records.values()):
@@ -77,19 +79,21 @@ def _table(part: Part) -> Table:
     if any(record["gain_bits_per_byte"] is not None for record in records.values()):
         title = "Bits per byte gained over `none` at the same length, trained alike"
         sections.append(section(title, part.lines, _gain_text))
+        gained.append("Bits gained are of equal seeds, ± is over them; a single pair of runs has none.")
     if any(record["gain_nats"] is not None for record in records.values()):
         title = "Nats a token gained by the extension over the same checkpoint as it was trained"
         lines = [line for line in part.lines if line.one.extension is not None]
         sections.append(section(title, lines, _extension_gain_text))
-    return Table(part_title(part), columns, sections, [*_notes(part), *reasons.notes()], list(records.values()))
+    notes = [*_notes(part), *gained, *reasons.notes()]
+    return Table(part_title(part), columns, sections, notes, list(records.values()))
 
 
 def _record(line: Line, length: int, none: Line | None, trained: Line | None) -> dict[str, Any]:
     """One line and length, unrounded."""
     row = line.rows[length][0]
-    loss, perplexity, ratio = line.loss(length), line.perplexity(length), line.ratio(length)
-    bits = line.bits_per_byte(length)
-    base = none.bits_per_byte(length) if none else None
+    loss, ratio = line.loss(length), line.ratio(length)
+    perplexity = exponential(loss) if loss else None
+    bits = bits_gained(line, none, length) if none else None
     one_seed = loss is not None and loss.seeds == 1
     gained = gain(line, trained, length) if trained else None
     return {
@@ -119,8 +123,10 @@ def _record(line: Line, length: int, none: Line | None, trained: Line | None) ->
         "perplexity_error": perplexity and perplexity.error,
         "ratio": ratio and ratio.value,
         "ratio_error": ratio and ratio.error,
-        "bits_per_byte": bits,
-        "gain_bits_per_byte": base - bits if base is not None and bits is not None else None,
+        "bits_per_byte": line.bits_per_byte(length),
+        "gain_bits_per_byte": bits and bits.value,
+        "gain_bits_per_byte_error": bits and bits.error,
+        "gain_bits_per_byte_seeds": bits and bits.seeds,
         "gain_nats": gained and gained.value,
         "gain_nats_error": gained and gained.error,
         "undertrained": line.undertrained,
@@ -161,9 +167,7 @@ def _as_trained(line: Line, part: Part) -> Line | None:
     """The line of the same runs without an extension; None for one that has none."""
     if line.one.extension is None:
         return None
-    like = (line.one.run_hash, line.one.step, line.one.dtype)
-    plain = [one for one in part.lines if one.one.extension is None]
-    return next((one for one in plain if (one.one.run_hash, one.one.step, one.one.dtype) == like), None)
+    return next((one for one in part.lines if one.one.extension is None and one.trained == line.trained), None)
 
 
 def _head(line: Line, extended: bool) -> list[Cell]:
@@ -195,8 +199,12 @@ class _Reasons:
 def _value_text(line: Line, record: dict[str, Any], reasons: _Reasons) -> str:
     if record["perplexity"] is None:
         return f"n/a ({reasons.mark(record['reason'])})"
-    text = perplexity_text(record["perplexity"], record["perplexity_error"])
-    return text if record["seeds"] in (None, line.seeds) else f"{text} of {record['seeds']}"
+    return _counted(perplexity_text(record["perplexity"], record["perplexity_error"]), record["seeds"], line)
+
+
+def _counted(text: str, seeds: int | None, line: Line) -> str:
+    """With the number of seeds that it is of, where these are not all of its line."""
+    return text if seeds in (None, line.seeds) else f"{text} of {seeds}"
 
 
 def _ratio_text(line: Line, record: dict[str, Any]) -> str:
@@ -204,14 +212,21 @@ def _ratio_text(line: Line, record: dict[str, Any]) -> str:
 
 
 def _gain_text(line: Line, record: dict[str, Any]) -> str:
-    gain = record["gain_bits_per_byte"]
-    # Adding zero turns -0.0 into 0.0.
-    return "" if gain is None else f"{round(gain, 3) + 0.0:+.3f}"
+    value = record["gain_bits_per_byte"]
+    text = _signed(value, record["gain_bits_per_byte_error"], 3)
+    return _counted(text, record["gain_bits_per_byte_seeds"], line)
 
 
 def _extension_gain_text(line: Line, record: dict[str, Any]) -> str:
-    value, error = record["gain_nats"], record["gain_nats_error"]
-    return "" if value is None else f"{round(value, 4) + 0.0:+.4f}" + ("" if error is None else f" ±{error:.4f}")
+    return _signed(record["gain_nats"], record["gain_nats_error"], 4)
+
+
+def _signed(value: float | None, error: float | None, digits: int) -> str:
+    """Such as "+0.2231 ±0.0008"; "" of none."""
+    if value is None:
+        return ""
+    # Adding zero turns -0.0 into 0.0.
+    return f"{round(value, digits) + 0.0:+.{digits}f}" + ("" if error is None else f" ±{error:.{digits}f}")
 
 
 def part_title(part: Part) -> str:
@@ -223,10 +238,7 @@ def part_title(part: Part) -> str:
 def _notes(part: Part) -> list[str]:
     notes = []
     if part.lines:
-        notes.append(
-            "* at the training length L. ± is the standard error over the text for one seed, the standard deviation "
-            "over seeds for more; one seed says nothing about another."
-        )
+        notes.append(f"* at the training length L. {UNCERTAINTY}; one seed says nothing about another.")
     shapes = sorted({shape_text(line.one) for line in part.lines})
     if len(shapes) == 1:
         row = part.lines[0].one
@@ -244,8 +256,8 @@ def _notes(part: Part) -> list[str]:
     notes.append("One end token begins the text and is not scored; no window has a prefix of its own.")
     if part.shared["protocol"] == "nonoverlapping" and len(part.lengths) > 1:
         notes.append(
-            "Longer windows leave fewer targets early in a window, so perplexity falls with the length for any model; "
-            "same-targets is free of that."
+            "Longer windows leave fewer targets early in a window, so perplexity falls with the length unless the "
+            "model gets worse past L; same-targets is free of that."
         )
     if any(line.one.extension is not None for line in part.lines):
         notes.append(
@@ -283,6 +295,11 @@ def perplexity_text(value: float, error: float | None = None) -> str:
         return f"{value:.3g}"
     digits = 2 if value < 1000 else 1 if value < 1e5 else 0
     return f"{value:.{digits}f}" + ("" if error is None else f" ±{error:.{digits}f}")
+
+
+def loss_text(loss: Value) -> str:
+    """Nats a token, such as "3.689 ±0.021"."""
+    return f"{loss.value:.3f}" + ("" if loss.error is None else f" ±{loss.error:.3f}")
 
 
 def ratio_text(value: float, error: float | None = None) -> str:

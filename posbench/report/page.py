@@ -127,7 +127,7 @@ def html(report: Report, said: Content, drawn: Sequence[Drawing]) -> str:
         report=report,
         style=Markup((Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")),
         colours={"light": variables(), "dark": variables(dark=True)},
-        summaries=[found for group in texts(report.rows) if (found := summary_table(group)) is not None],
+        summaries=[found for group in texts(report.rows) if (found := summary_table(group, report.bench)) is not None],
         drawings=[(drawing, Markup(drawing.inline())) for drawing in drawn],
         groups=said.groups,
         claims=_claims(said.verdicts),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbench.records import Row, digest, extension_label
-from posbench.statistics import exp, paired_error
+from posbench.statistics import Blocks, contrast, exp, paired_error
 
 SHARED = {
     "corpus_hash": "corpus",
@@ -36,7 +36,8 @@ HALF = "half of each length"
 class Value:
     """One number of a table: its value, its uncertainty in the same unit, and the seeds it is the mean of.
 
-    `error` is the text's standard error for one seed, the standard deviation over seeds for more.
+    `error` is the text's standard error for one seed, that of the blocks behind it drawn anew (posbench/statistics), as
+    a figure's band is; the standard deviation over seeds for more.
     """
 
     value: float
@@ -53,6 +54,17 @@ class Line:
     rows: dict[int, list[Row]]
     undertrained: bool | None = None
     """Whether at its training length it is no better than the bigram; None: either was not measured there."""
+
+    @property
+    def trained(self) -> tuple[Any, ...]:
+        """What all seeds share and no other recipe does: by it, never by the hash of a run, the same line is found in
+        another part or under another extension, where other seeds may have been read."""
+        return _trained(self.one)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The same with the extension under which it was read."""
+        return _key(self.one)
 
     @property
     def extension(self) -> str:
@@ -80,23 +92,36 @@ class Line:
     def measured(self, length: int) -> list[Row]:
         return [row for row in self.rows.get(length, []) if row.status == "ok"]
 
-    def loss(self, length: int) -> Value | None:
-        """Nats a token at `length`; None where it was not measured."""
+    def mean(self, length: int) -> float | None:
+        """Nats a token at `length`, the mean over seeds; None where it was not measured."""
         rows = self.measured(length)
-        return _mean([_number(row.loss) for row in rows], rows[0].standard_error) if rows else None
+        return stats.fmean(_number(row.loss) for row in rows) if rows else None
+
+    def loss(self, length: int) -> Value | None:
+        """The same with its uncertainty, which for one seed is in the losses behind the row and takes time."""
+        rows = self.measured(length)
+        return mean_value([_number(row.loss) for row in rows], _error(rows)) if rows else None
 
     def perplexity(self, length: int) -> Value | None:
         """exp of the mean loss."""
         loss = self.loss(length)
-        return None if loss is None else _exp(loss)
+        return None if loss is None else exponential(loss)
 
     def bits_per_byte(self, length: int) -> float | None:
         values = [row.bits_per_byte for row in self.measured(length) if row.bits_per_byte is not None]
         return stats.fmean(values) if values else None
 
     def ratio(self, length: int) -> Value | None:
-        """Perplexity at `length` over the one at the training length."""
-        return None if self.train_length is None else ratio(self, length, self, self.train_length)
+        """Perplexity at `length` over the one at the training length, of the seeds read at both.
+
+        Of one seed the error is that of the text, paired.
+        """
+        home = {row.seed: row for row in self.measured(self.train_length or 0)}
+        pairs = [(row, home[row.seed]) for row in self.measured(length) if row.seed in home]
+        if not pairs:
+            return None
+        error = None if length == self.train_length else _paired_error(pairs)
+        return exponential(mean_value([_number(row.loss) - _number(other.loss) for row, other in pairs], error))
 
 
 @dataclass
@@ -113,22 +138,6 @@ class Part:
         return (self.lines or self.references)[0].one
 
 
-def ratio(line: Line, length: int, base: Line, base_length: int) -> Value | None:
-    """Perplexity of `line` at `length` over that of `base` at `base_length`, of equal seeds; None without such a pair.
-
-    Of one seed the error is that of the text, paired, and only where both values are of one checkpoint: what two single
-    runs differ by is no matter of the text alone.
-    """
-    theirs = {row.seed: row for row in base.measured(base_length)}
-    pairs = [(row, theirs[row.seed]) for row in line.measured(length) if row.seed in theirs]
-    if not pairs:
-        return None
-    error = None
-    if line is base and length != base_length:
-        error = _text_error(pairs)
-    return _exp(_mean([_number(row.loss) - _number(other.loss) for row, other in pairs], error))
-
-
 def gain(line: Line, base: Line, length: int) -> Value | None:
     """Nats a token that `base` loses more than `line` at `length`, both of the same checkpoints; None without a pair.
 
@@ -138,14 +147,48 @@ def gain(line: Line, base: Line, length: int) -> Value | None:
     pairs = [(row, theirs[row.run_hash]) for row in line.measured(length) if row.run_hash in theirs]
     if not pairs:
         return None
-    return _mean([_number(other.loss) - _number(row.loss) for row, other in pairs], _text_error(pairs))
+    return mean_value([_number(other.loss) - _number(row.loss) for row, other in pairs], _paired_error(pairs))
 
 
-def _text_error(pairs: Sequence[tuple[Row, Row]]) -> float | None:
+def bits_gained(line: Line, base: Line, length: int) -> Value | None:
+    """Bits a byte that `base` needs more than `line` at `length`, of equal seeds; None without such a pair.
+
+    Of one seed it has no error: what two single runs differ by is no matter of the text alone.
+    """
+    theirs = {row.seed: row for row in base.measured(length)}
+    pairs = [(row, theirs[row.seed]) for row in line.measured(length) if row.seed in theirs]
+    found = [
+        other.bits_per_byte - row.bits_per_byte
+        for row, other in pairs
+        if row.bits_per_byte is not None and other.bits_per_byte is not None
+    ]
+    return mean_value(found, None) if found else None
+
+
+def _error(rows: Sequence[Row]) -> float | None:
+    """The standard error of one row over the text; None of several, whose error is that over the seeds.
+
+    Where the losses behind it are not at hand it is the one that the row has, which takes blocks as independent.
+    """
+    if len(rows) > 1 or rows[0].arrays_sha256 is None:
+        return rows[0].standard_error if len(rows) == 1 else None
+    return text_error(contrast([(1, rows[0])]))
+
+
+def _paired_error(pairs: Sequence[tuple[Row, Row]]) -> float | None:
     """The paired standard error of one pair over the text; None of several, whose error is that over the seeds."""
     if len(pairs) > 1 or not all(row.arrays_sha256 for row in pairs[0]):
         return None
-    return paired_error(*pairs[0])
+    return _finite(paired_error(*pairs[0]))
+
+
+def text_error(blocks: Blocks) -> float | None:
+    """The standard error of their mean over the text; None of a single block, which tells nothing."""
+    return _finite(blocks.estimate().error)
+
+
+def _finite(error: float) -> float | None:
+    return None if math.isinf(error) else error
 
 
 def parts(rows: Iterable[Row]) -> list[Part]:
@@ -184,10 +227,7 @@ def _join_halves(groups: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[Any, ..
 def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
     grouped: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        recipe = row.recipe or row.run_hash
-        # By its label: what a search has found differs from length to length and from seed to seed.
-        extension = None if row.extension is None else extension_label(row)
-        grouped.setdefault((row.kind, row.encoding, recipe, extension, row.dtype, row.step), []).append(row)
+        grouped.setdefault(_key(row), []).append(row)
     lines = [Line("", members[0], _by_length(members)) for members in grouped.values()]
     lengths = sorted({row.length for row in rows})
     part = Part(
@@ -203,10 +243,19 @@ def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
     part.references.sort(key=lambda line: _order(line, lengths))
     bigram = next((line for line in part.references if line.one.encoding == "bigram"), None)
     for line in part.lines:
-        ours = line.train_length and line.loss(line.train_length)
-        theirs = line.train_length and bigram and bigram.loss(line.train_length)
-        line.undertrained = ours.value >= theirs.value if ours and theirs else None
+        home = line.train_length or 0
+        ours, theirs = line.mean(home), bigram.mean(home) if bigram else None
+        line.undertrained = None if ours is None or theirs is None else ours >= theirs
     return part
+
+
+def _trained(row: Row) -> tuple[Any, ...]:
+    return row.kind, row.encoding, row.recipe or row.run_hash, row.dtype, row.step
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    # By the label of the extension: what a search has found differs from length to length and from seed to seed.
+    return *_trained(row), None if row.extension is None else extension_label(row)
 
 
 def _by_length(rows: Sequence[Row]) -> dict[int, list[Row]]:
@@ -218,8 +267,8 @@ def _by_length(rows: Sequence[Row]) -> dict[int, list[Row]]:
 
 def _order(line: Line, lengths: Sequence[int]) -> list[float]:
     """Loss at the longest length first; where it is missing, after all that have one."""
-    losses = [line.loss(length) for length in reversed(lengths)]
-    return [math.inf if loss is None else loss.value for loss in losses]
+    losses = [line.mean(length) for length in reversed(lengths)]
+    return [math.inf if loss is None else loss for loss in losses]
 
 
 def _name(lines: Sequence[Line]) -> None:
@@ -267,16 +316,17 @@ def shape_text(row: Row) -> str:
     return f"{row.model}, {row.heads} x {row.head_dim}"
 
 
-def _mean(values: Sequence[float], text_error: float | None) -> Value:
+def mean_value(values: Sequence[float], error_of_one: float | None) -> Value:
+    """The mean over seeds with their standard deviation; of a single one with the error that the text gives it."""
     if len(values) == 1:
-        return Value(values[0], text_error, 1)
+        return Value(values[0], error_of_one, 1)
     # `stats.stdev` sums fractions, which is slow: a table of 100 runs has a thousand of these.
     mean = stats.fmean(values)
     squares = math.fsum((value - mean) * (value - mean) for value in values)
     return Value(mean, math.sqrt(squares / (len(values) - 1)), len(values))
 
 
-def _exp(nats: Value) -> Value:
+def exponential(nats: Value) -> Value:
     """exp of a value, its uncertainty carried over to first order; none of a value past the largest float."""
     value = exp(nats.value)
     error = None if nats.error is None or math.isinf(value) else value * nats.error

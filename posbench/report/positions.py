@@ -1,7 +1,11 @@
 """Loss by position: where in a window it is lost, from the sums that are kept beside each row.
 
 With `nonoverlapping`, longer windows lower the mean because fewer targets stand early in one; down a column of this
-table that effect is gone, and what remains is whether more context helps or harms.
+table that effect is gone, and what remains is whether more context helps or harms. Along a line a target sees as much
+in each column, so that the text alone differs, but for a method that knows how long its window is.
+
+Left out is what a few places of the text decide: buckets of fewer than `FEWEST_TARGETS`, and in sliding windows the
+contexts below L - stride + 1, which the first window alone has.
 """
 
 from __future__ import annotations
@@ -18,6 +22,11 @@ from posbench.report.tables import EMPTY, Cell, Column, Section, Table
 
 FIRST = 8
 """The first bucket holds contexts 1 to 8; each further one ends at twice as much."""
+
+FEWEST_TARGETS = 256
+"""Of a bucket that is shown."""
+
+LEFT_OUT = f"Left out: fewer than {FEWEST_TARGETS} targets, and in sliding windows what the first alone sees."
 
 
 def buckets(longest: int) -> list[tuple[int, int]]:
@@ -48,8 +57,7 @@ def _table(part: Part) -> Table:
         for low, high in buckets(part.lengths[-1]):
             seen = [measured[length].get(low) for length in part.lengths]
             if any(seen):
-                shown = [EMPTY if record is None else Cell(record["loss"], f"{record['loss']:.3f}") for record in seen]
-                cells.append([Cell(None, f"{low:,}-{high:,}"), *shown])
+                cells.append([Cell(None, f"{low:,}-{high:,}"), *(_cell(record, part) for record in seen)])
         if cells:
             where = f", trained at {line.train_length:,}" if line.train_length else ""
             sections.append(Section(line.name + where, cells))
@@ -60,22 +68,35 @@ def _table(part: Part) -> Table:
             if length in line.rows and not line.measured(length)
         ]
     notes = [
-        "Nats a token of the targets that see that many tokens of their window (context), the mean over seeds. Compare "
-        "along a line; early targets are harder for any model."
+        "Nats a token of the targets that see that many tokens of their window (context), the mean over seeds. "
+        + LEFT_OUT,
+        "The same targets at each length: compare from column to column. Where a cell says `of`, its bucket holds so "
+        "many of them and no others compare with it."
+        if part.shared["protocol"] == "same-targets"
+        else "Compare down a column: along a line a target sees as much each time, and mostly the text alone differs.",
     ]
     return Table(f"Loss by position, {part_title(part)}", columns, sections, [*notes, *absent], data, repeat_head=False)
 
 
+def _cell(record: dict[str, Any] | None, part: Part) -> Cell:
+    """With the number of its targets where these are some of a set that is the same at every length."""
+    if record is None:
+        return EMPTY
+    some = part.shared["protocol"] == "same-targets" and record["targets"] < part.one.targets
+    return Cell(record["loss"], f"{record['loss']:.3f}" + (f" of {record['targets']:,}" if some else ""))
+
+
 def losses(line: Line, length: int) -> dict[int, dict[str, Any]]:
-    """The record of each bucket that holds targets, by its first context."""
+    """The record of each bucket that is shown, by its first context."""
     rows = line.measured(length)
     seeds = [arrays for row in rows if (arrays := records.arrays(row)) is not None]
     found = {}
+    least = 1 if not rows or rows[0].stride is None else length - rows[0].stride + 1
     for low, high in buckets(length):
         # An edge of a bin may lie past the length, never past a bucket's end before that.
         inside = [(low <= one.position) & ((one.position <= high) | (high == length)) for one in seeds]
         count = [int(one.position_count[at].sum()) for one, at in zip(seeds, inside, strict=True)]
-        if not any(count):
+        if high < least or max(count, default=0) < FEWEST_TARGETS:
             continue
         nats = [float(one.position_nats[at].sum()) for one, at in zip(seeds, inside, strict=True)]
         means = [total / targets for total, targets in zip(nats, count, strict=True)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from posbench.records import digest8
-from posbench.report.lengths import part_title
-from posbench.report.parts import Line, Part
+from posbench.report.lengths import UNCERTAINTY, loss_text, part_title
+from posbench.report.parts import Line, Part, Value
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 
 SHIPPED = "as shipped"
@@ -28,13 +28,18 @@ def recipe_table(part: Part) -> Table | None:
     titles = [f"{name} {length:,}" if several else name for name, length in across]
     columns = [Column("recipe", "recipe", right=False), *(Column(title, title) for title in titles)]
     losses = {key: {recipe: _loss(row[key]) for recipe, row in cells.items() if key in row} for key in across}
-    lowest = {key: min((loss for loss in of.values() if loss is not None), default=None) for key, of in losses.items()}
+    lowest = {
+        key: min((loss.value for loss in of.values() if loss is not None), default=None) for key, of in losses.items()
+    }
     rows, records = [], list[dict[str, Any]]()
     for recipe in sorted(cells, key=lambda recipe: not recipe.startswith(SHIPPED)):
         row = cells[recipe]
-        rows.append([cell(recipe), *(_cell(row.get(key), lowest[key]) for key in across)])
-        records += [_record(recipe, row[key]) for key in across if key in row]
-    notes = ["Each at its own training length. All else is as in posbench's own recipe; the mean over seeds."]
+        rows.append([cell(recipe), *(_cell(row.get(key), losses[key].get(recipe), lowest[key]) for key in across)])
+        records += [_record(recipe, row[key], losses[key][recipe]) for key in across if key in row]
+    notes = [
+        "Each at its own training length. All else is as in posbench's own recipe; the mean over seeds. "
+        f"{UNCERTAINTY}, and says nothing of another seed of the same recipe."
+    ]
     return Table(f"Nats a token at L by recipe, {part_title(part)}", columns, [Section("", rows)], notes, records)
 
 
@@ -49,24 +54,21 @@ def _across(line: Line) -> tuple[str, int]:
     return " ".join(filter(None, (line.one.encoding, line.variant))), line.train_length
 
 
-def _loss(line: Line) -> float | None:
-    value = line.loss(line.train_length or 0)
-    return None if value is None else value.value
+def _loss(line: Line) -> Value | None:
+    return line.loss(line.train_length or 0)
 
 
-def _cell(line: Line | None, lowest: float | None) -> Cell:
+def _cell(line: Line | None, loss: Value | None, lowest: float | None) -> Cell:
     if line is None:
         return EMPTY
-    value = _loss(line)
-    if value is None:
+    if loss is None:
         return Cell(None, "n/a")
     source = digest8(line.measured(line.train_length or 0)[0])
-    return Cell(value, f"{value:.3f}", best=value == lowest, source=source)
+    return Cell(loss.value, loss_text(loss), best=loss.value == lowest, source=source)
 
 
-def _record(recipe: str, line: Line) -> dict[str, Any]:
+def _record(recipe: str, line: Line, loss: Value | None) -> dict[str, Any]:
     length = line.train_length or 0
-    value = line.loss(length)
     return {
         "recipe": recipe,
         "encoding": line.one.encoding,
@@ -75,8 +77,8 @@ def _record(recipe: str, line: Line) -> dict[str, Any]:
         "train_tokens": line.one.train_tokens,
         "split": line.one.split,
         "protocol": line.one.protocol,
-        "seeds": value and value.seeds,
-        "loss": value and value.value,
-        "loss_error": value and value.error,
+        "seeds": loss and loss.seeds,
+        "loss": loss and loss.value,
+        "loss_error": loss and loss.error,
         "runs": [row.run for row in line.rows[length]],
     }

@@ -1,64 +1,82 @@
 """The short answer: of each line whether it still works past its training length, and whether it uses what lies there.
 
-A line is *better* or *worse* where the whole 95 % interval of its paired difference is on that side of 0, *the same*
-where all of it lies within 1 % of perplexity, otherwise *undecided*.
+A line is *better* or *worse* where the whole 95 % interval of its paired difference is on that side of 0, which may
+still be within 1 % of perplexity and then says so; *the same* where the interval lies within 1 % to both sides;
+otherwise *undecided*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posbench.records import digest8
 from posbench.report.claims.claim import MARGIN
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison
-from posbench.report.curves import difference, interval
+from posbench.report.claims.speed import Bench
+from posbench.report.curves import compare_lines, interval
 from posbench.report.lengths import perplexity_text, ratio_cell
 from posbench.report.parts import Line, Part
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
 
-USE = {"better": "helps", "worse": "harms", "the same": "not used"}
+USE = {"better": "helps", "worse": "harms", "the same": "not used", "undecided": "undecided"}
+
+WITHIN = f"within {MARGIN:.0%}".replace("%", " %")
 
 
-def verdict(found: Comparison | None) -> str:
-    """better | worse | the same | undecided, of a difference in nats; "" where there is no interval."""
+def verdict(found: Comparison | None, words: Mapping[str, str] | None = None) -> str:
+    """better | worse | the same | undecided, or what `words` says for it, of a difference in nats; "" where there is no
+    interval. What is better or worse by little says so: "better, within 1 %"."""
     low, high = interval(found)
     if low is None or high is None:
         return ""
-    if exp(high) <= 1 + MARGIN and exp(low) >= 1 / (1 + MARGIN):
-        return "the same"
-    return "worse" if low > 0 else "better" if high < 0 else "undecided"
+    little = exp(high) <= 1 + MARGIN and exp(low) >= 1 / (1 + MARGIN)
+    if low <= 0 <= high:
+        word, aside = "the same" if little else "undecided", ""
+    else:
+        word, aside = "worse" if low > 0 else "better", f", {WITHIN}" if little else ""
+    return (words[word] if words else word) + aside
 
 
-def summary_table(parts: Sequence[Part]) -> Table | None:
+def summary_table(parts: Sequence[Part], bench: Bench = ()) -> Table | None:
     """Of the parts of one text: the longest length against L, on all targets and on the same ones; None where nothing
-    was read at two lengths."""
-    flat = widest([part for part in parts if part.shared["min_context"] is None])
-    same = widest([part for part in parts if part.shared["min_context"] is not None])
+    was read at two lengths. With `bench`, of `read_bench`, the speed of training too."""
+    flat = widest([part for part in parts if part.shared["protocol"] == "nonoverlapping"])
+    same = widest([part for part in parts if part.shared["protocol"] == "same-targets"])
     lead = flat or same
     if lead is None:
         return None
+    records = [
+        _record(line, flat, same, bench) for line in lead.lines if line.one.extension is None and line.train_length
+    ]
+    timed = any(record["speed"] is not None for record in records)
     columns = [
         Column("encoding", "encoding", right=False),
         Column("train_length", "L"),
         Column("seeds", "seeds"),
         Column("home", "perplexity at L"),
-        *(_columns("all", flat, "times that at L [95 %]") if flat else []),
-        *(_columns("same", same, "on the same targets [95 %]") if same else []),
-        Column("tokens_per_second", "tokens/s"),
+        *(_columns("all", flat) if flat else []),
+        *(_columns("same", same) if same else []),
+        *([Column("speed", "training speed, times none's [95 %]")] if timed else []),
     ]
-    records = [_record(line, flat, same) for line in lead.lines if line.one.extension is None and line.train_length]
     rows = [[_cell(column.key, record) for column in columns] for record in records]
-    return Table(_text(lead), columns, [Section("", rows)], _notes(records, flat, same), records)
+    notes = _notes(records, flat, same) + (_speed_notes(bench) if timed else [])
+    return Table(_text(lead), columns, [Section("", rows)], notes, records)
 
 
-def _columns(key: str, part: Part, what: str) -> list[Column]:
-    length = part.lengths[-1]
+def _columns(key: str, part: Part) -> list[Column]:
+    """Those of one protocol, which is read as far as it is, whatever the other."""
+    length = f"{part.lengths[-1]:,}"
+    if key == "all":
+        return [
+            Column("longest", f"at {length}"),
+            Column("all_ratio", f"{length} over L [95 %]"),
+            Column("all_verdict", "past L", right=False),
+        ]
     return [
-        *([Column("longest", f"at {length:,}")] if key == "all" else []),
-        Column(f"{key}_ratio", what),
-        Column(f"{key}_verdict", "past L" if key == "all" else "longer context", right=False),
+        Column("same_ratio", f"same targets: {length} over L [95 %]"),
+        Column("same_verdict", "longer context", right=False),
     ]
 
 
@@ -68,48 +86,65 @@ def widest(parts: Sequence[Part]) -> Part | None:
     return max(several, key=lambda part: (len(part.lines), part.lengths[-1], part.one.targets), default=None)
 
 
-def _record(line: Line, flat: Part | None, same: Part | None) -> dict[str, Any]:
+def _record(line: Line, flat: Part | None, same: Part | None, bench: Bench) -> dict[str, Any]:
     home = line.train_length
     assert home is not None
     record: dict[str, Any] = {"encoding": line.label, "train_length": home, "seeds": line.seeds}
     record["undertrained"] = line.undertrained
-    value = line.perplexity(home)
-    record |= {"home": value and value.value, "row": _source(line, home), "longest": None, "tokens_per_second": None}
+    record |= {"home": _perplexity(line, home), "row": _source(line, home), "longest": None}
     for key, part in (("all", flat), ("same", same)):
         if part is None:
             continue
         length = part.lengths[-1]
-        ours = next((one for one in part.lines if _like(one) == _like(line)), None)
+        ours = next((one for one in part.lines if one.key == line.key), None)
         rows = ours.rows.get(length, []) if ours else []
-        found = difference(ours, length, ours, home) if ours else None
+        found = compare_lines(ours, length, ours, home) if ours else None
         low, high = interval(found)
         record |= {
+            f"{key}_length": length,
             f"{key}_ratio": found and exp(found.mean),
             f"{key}_low": low if low is None else exp(low),
             f"{key}_high": high if high is None else exp(high),
-            f"{key}_verdict": _word(key, verdict(found)) or ("n/a" if rows and rows[0].status != "ok" else ""),
+            f"{key}_verdict": verdict(found, USE if key == "same" else None)
+            or ("n/a" if rows and rows[0].status != "ok" else ""),
             f"{key}_row": _source(ours, length) if ours else "",
         }
-        if ours is not None and key == ("all" if flat else "same"):
-            longest = ours.perplexity(length)
-            speeds = [row.tokens_per_second for row in rows if row.tokens_per_second]
-            record["longest"] = longest and longest.value
-            record["tokens_per_second"] = sum(speeds) / len(speeds) if speeds else None
-    return record
+        if ours is not None and key == "all":
+            record["longest"] = _perplexity(ours, length)
+    return record | _speed(line, bench)
 
 
-def _word(key: str, found: str) -> str:
-    """What a verdict says of the use of context."""
-    return USE.get(found, found) if key == "same" else found
+def _speed(line: Line, bench: Bench) -> dict[str, Any]:
+    """What was timed of training such a line: its encoding as it is shipped, at its own length."""
+    rows = bench if not line.variant else ()
+    wanted = ("train", line.one.encoding, line.train_length)
+    row = next((row for row in rows if (row["task"], row["encoding"], row["length"]) == wanted), None)
+    if row is None or not row["tokens_per_second"]:
+        return dict.fromkeys(("speed", "speed_low", "speed_high"))
+    # `none` is held against nothing.
+    times = row["ratio"] if row["ratio"] is not None or row["against"] is not None else 1.0
+    return {"speed": times, "speed_low": row["ratio_low"], "speed_high": row["ratio_high"]}
+
+
+def _speed_notes(bench: Bench) -> list[str]:
+    row = next(row for row in bench if row["task"] == "train")
+    where = row["device"]
+    if where == "cpu":
+        where = f"{row['processor']}, {row['threads']} thread{'s' * (row['threads'] != 1)}"
+    return [
+        "training speed: at the length L, by `posbench bench encodings`: the median ratio of interleaved rounds; "
+        f"{row['model']}; on {where}."
+    ]
+
+
+def _perplexity(line: Line, length: int) -> float | None:
+    loss = line.mean(length)
+    return None if loss is None else exp(loss)
 
 
 def _text(part: Part) -> str:
     row = part.one
     return f"L against the longest length read: {row.split} split of {row.corpus}, tokenizer {row.tokenizer}"
-
-
-def _like(line: Line) -> tuple[Any, ...]:
-    return line.one.encoding, line.one.recipe or line.one.run_hash, line.one.step, line.one.extension, line.one.dtype
 
 
 def _source(line: Line, length: int) -> str:
@@ -122,34 +157,32 @@ def _cell(key: str, record: dict[str, Any]) -> Cell:
     if key == "encoding":
         return cell(value, f"{value} †" if record["undertrained"] else value)
     if key in ("home", "longest"):
-        source = record["row"] if key == "home" else record.get("all_row", "")
+        source = record["row"] if key == "home" else record["all_row"]
         return EMPTY if value is None else Cell(value, perplexity_text(value), source=source)
-    if key.endswith("_ratio"):
+    if key.endswith("_ratio") or key == "speed":
         name = key.removesuffix("_ratio")
         low, high = record[f"{name}_low"], record[f"{name}_high"]
-        return EMPTY if value is None else ratio_cell(value, low, high, record[f"{name}_row"])
-    if key == "tokens_per_second":
-        return EMPTY if value is None else Cell(value, f"{value:,.0f}")
+        return EMPTY if value is None else ratio_cell(value, low, high, record.get(f"{name}_row", ""))
     return cell(value, str(value)) if isinstance(value, str) else cell(value)
 
 
 def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | None) -> list[str]:
     few = any(record["seeds"] < FEWEST_SEEDS for record in records)
     notes = [
-        "In brackets 95 %. worse, better: the whole interval is above 1, below 1; the same: within 1 % of it; "
-        "undecided: none of these."
+        f"In brackets 95 %. worse, better: the whole interval is above 1, below 1, `{WITHIN}` where it is no farther "
+        f"off; the same: it has 1 in it and lies {WITHIN}; undecided: none of these."
         + (" With fewer than three seeds that holds for these checkpoints on other text like this." if few else "")
     ]
     if any(record["undertrained"] for record in records):
         notes.append("† undertrained: at L not below the bigram, so that past L it has nothing to lose.")
     if flat:
         notes.append(
-            "times that at L: in all windows, where longer ones lower the mean for any model, as fewer targets stand "
-            "early in one."
+            f"{flat.lengths[-1]:,} over L: in nonoverlapping windows, where longer ones lower the mean unless the "
+            "model gets worse past L, as fewer targets stand early in one."
         )
     if same:
         notes.append(
-            "on the same targets: with more of their own document before them. helps, harms, not used: better, worse, "
-            "the same with it."
+            f"same targets, {same.lengths[-1]:,} over L: with more of their own document before them. helps, harms, "
+            "not used: better, worse, the same with it."
         )
     return notes

@@ -29,6 +29,21 @@ def test_each_document_has_its_own_mean(tmp_path):
     ]
 
 
+def test_a_document_has_the_error_of_its_own_blocks_and_over_seeds_theirs(tmp_path):
+    """1 and 3 nats a token say how far 2 is known, one block says nothing; 2 and 4 of two seeds are sqrt(2) apart."""
+    one = kept(tmp_path, [128.0, 384.0, 128.0], [0, 0, 4])
+    first, second = document_table(parts([one])[0], {}).records
+    assert first["loss_error"] > 0.5
+    assert second["loss_error"] is None
+    two = [
+        kept(tmp_path, [256.0, 128.0], [0, 4], recipe="r"),
+        kept(tmp_path, [512.0, 128.0], [0, 4], recipe="r", seed=2, run_hash="2"),
+    ]
+    first, second = document_table(parts(two)[0], {}).records
+    assert (first["loss"], first["loss_error"], first["seeds"]) == (3.0, pytest.approx(2**0.5), 2)
+    assert second["loss_error"] == 0
+
+
 def test_a_single_document_needs_no_table(tmp_path):
     (part,) = parts([kept(tmp_path, [128.0, 128.0], [0, 0])])
     assert document_table(part, {}) is None

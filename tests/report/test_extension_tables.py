@@ -68,6 +68,13 @@ def test_the_gain_is_over_the_same_checkpoint(make):
     assert all(r["gain_nats"] is None for r in table.records)
 
 
+def test_an_extension_is_held_against_the_same_checkpoint_though_another_seed_comes_first(make):
+    """Seed 1 was read as trained alone: of seed 2 ln(60 / 40) = 0.405."""
+    rows = [make("rope", 256, value, seed=seed) for seed, value in ((1, 50.0), (2, 60.0))]
+    (table,) = length_tables([*rows, make("rope", 256, 40.0, seed=2, extension=PI)])
+    assert [r["gain_nats"] for r in table.records] == [pytest.approx(math.log(60 / 40)), None]
+
+
 def test_the_gain_of_seeds_is_their_mean_and_its_error_their_deviation(make):
     """Gains ln(50/40) and ln(60/40): mean 0.3143, deviation 0.1289."""
     rows = [make("rope", 256, value, seed=seed) for seed, value in ((1, 50.0), (2, 60.0))]

@@ -54,6 +54,14 @@ def test_a_gain_is_only_over_none_trained_alike(make, reference):
     assert gains["alibi", 128] > 0
 
 
+def test_a_gain_has_its_deviation_over_the_seeds_and_says_of_how_many_it_is(make):
+    rows = [make("none", 128, value, seed=seed) for seed, value in ((1, 60.0), (2, 66.0))]
+    rows += [make("fox", 128, 40.0, seed=seed) for seed in (1, 2, 3)]
+    text = render(length_tables(rows))
+    mean, deviation = math.log(60 * 66 / 40**2) / 4, math.log(66 / 60) / 2 / math.sqrt(2)
+    assert line_of(text, "fox", 1)[3] == f"{mean:+.3f} ±{deviation:.3f} of 2*"
+
+
 def test_an_absent_number_shows_its_reason_and_lets_the_table_stand(make):
     rows = [make("learned", 128, 50.0), make("learned", 256, None, reason="learned has positions for 128 inputs")]
     text = render(length_tables([*rows, make("rope", 128, 40.0)]))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import made
 import numpy as np
 import pytest
 
 from posbench import records
-from posbench.report.parts import HALF, SHARED, parts
+from posbench.report.curves import perplexities
+from posbench.report.parts import HALF, SHARED, bits_gained, parts
+from posbench.statistics import contrast, standard_error
 
 
 def test_rows_of_one_measurement_are_one_part_sorted_by_loss_at_the_longest_length(make):
@@ -96,6 +99,37 @@ def test_a_reference_stands_apart_from_the_lines(make, reference):
     (part,) = parts([make("rope", 128, 40.0), reference("unigram", 128, 300.0), reference("bigram", 128, 68.0)])
     assert [line.label for line in part.lines] == ["rope"]
     assert [line.label for line in part.references] == ["bigram", "unigram"]
+
+
+def test_the_uncertainty_of_one_seed_is_that_of_its_band_in_a_figure(make, tmp_path):
+    """Blocks that go up and down slowly know the mean less well than as many independent ones would."""
+    behind = made.arrays((400 + 100 * np.sin(np.arange(64) / 8)).tolist())
+    loss = float(behind.nats.sum() / behind.count.sum())
+    row = records.write(tmp_path, make("rope", 128, math.exp(loss), standard_error=0.01), behind)
+    (line,) = parts([row])[0].lines
+    estimate = contrast([(1, row)]).estimate()
+    assert line.loss(128).error == estimate.error
+    assert line.loss(128).error > 1.5 * standard_error(behind.nats, behind.count)
+    (curve,) = perplexities([line])
+    assert (curve.points[0].low, curve.points[0].high) == pytest.approx(tuple(map(math.exp, estimate.interval())))
+
+
+def test_bits_are_gained_seed_by_seed(make):
+    """Bits a byte are loss / 2 here. Seed 1 gains ln(60 / 40) / 2 = 0.203 over its own `none`, whatever the others of
+    that are; of two pairs the deviation is over the seeds."""
+    rows = [make("none", 128, value, seed=seed) for seed, value in ((1, 60.0), (2, 66.0), (3, 90.0))]
+    fox, none = parts([*rows, make("fox", 128, 40.0)])[0].lines
+    found = bits_gained(fox, none, 128)
+    assert (found.value, found.error, found.seeds) == (pytest.approx(math.log(60 / 40) / 2), None, 1)
+    fox, none = parts([*rows, make("fox", 128, 40.0), make("fox", 128, 40.0, seed=2)])[0].lines
+    assert bits_gained(fox, none, 128).error == pytest.approx(math.log(66 / 60) / 2 / math.sqrt(2))
+
+
+def test_a_line_is_the_same_in_two_parts_though_its_first_seeds_differ(make):
+    rows = [make("rope", 128, 40.0, seed=seed) for seed in (1, 2)]
+    flat, slid = parts([*rows, make("rope", 128, 40.0, seed=2, protocol="sliding", stride=64)])
+    assert flat.lines[0].one.run_hash != slid.lines[0].one.run_hash
+    assert flat.lines[0].key == slid.lines[0].key
 
 
 def test_the_ratio_of_one_seed_carries_the_paired_interval_of_the_text(make, tmp_path):

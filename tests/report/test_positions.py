@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,19 +13,19 @@ import pytest
 from made import arrays, row
 
 from posbench import records
-from posbench.report.positions import position_tables
+from posbench.report.positions import FEWEST_TARGETS, position_tables
 from posbench.report.tables import FORMATS, render
 
 
-def kept(folder, bins: dict[int, tuple[int, float]] | None, **changes):
-    """A written row: `bins` are (targets, nats) by the largest context of each bin; None: n/a."""
+def kept(folder, bins: dict[int, tuple[int, float]] | None, each: int = FEWEST_TARGETS, **changes):
+    """A written row: `bins` are `each` times so many (targets, nats) by the largest context of a bin; None: n/a."""
     if bins is None:
         return records.write(folder, row(**changes), None)
     behind = replace(
         arrays([1.0]),
         position=np.array(list(bins), np.int32),
-        position_count=np.array([count for count, _ in bins.values()], np.int64),
-        position_nats=np.array([nats for _, nats in bins.values()]),
+        position_count=np.array([each * count for count, _ in bins.values()], np.int64),
+        position_nats=np.array([each * nats for _, nats in bins.values()]),
     )
     return records.write(folder, row(behind, **changes), behind)
 
@@ -69,7 +70,7 @@ def test_seeds_are_averaged_and_protocols_have_tables_of_their_own(tmp_path):
     rows.append(kept(tmp_path, {8: (1, 1.0)}, length=8, protocol="sliding", stride=4))
     first, second = position_tables(rows)
     (record,) = first.data()
-    assert (record["loss"], record["seeds"], record["targets"]) == (5.0, 2, 2)
+    assert (record["loss"], record["seeds"], record["targets"]) == (5.0, 2, 2 * FEWEST_TARGETS)
     assert record["loss_seed_deviation"] == pytest.approx(2**0.5)
     assert second.title.startswith("Part 2 of 2, Loss by position, sliding, stride 4")
 
@@ -96,3 +97,37 @@ def test_six_lengths_fit_a_terminal_of_80_columns(tmp_path):
     text = render(position_tables(rows), width=80)
     assert text.count("context  ") == 1, "one band of columns"
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_few_targets_stand_behind_is_left_out(tmp_path):
+    """255 of contexts 1 to 8, 256 of 9 to 16."""
+    (table,) = position_tables([kept(tmp_path, {8: (255, 255.0), 16: (256, 512.0)}, 1, length=16)])
+    assert [(one["context_from"], one["loss"]) for one in table.data()] == [(9, 2.0)]
+    assert "Left out: fewer than 256 targets" in table.notes[0]
+
+
+def test_what_the_first_of_sliding_windows_alone_sees_is_left_out(tmp_path):
+    """By half of 512 all others see 257 to 512; the 128 or 256 of each bucket before are one place of the text."""
+    bins = {8: (8, 6.8), 16: (8, 8.0), 256: (240, 720.0), 512: (256, 1024.0)}
+    sliding = {"protocol": "sliding", "stride": 256}
+    (table,) = position_tables([kept(tmp_path, bins, length=512, **sliding)])
+    assert [(one["context_from"], one["loss"]) for one in table.data()] == [(257, 4.0)]
+
+
+def test_of_the_same_targets_a_bucket_of_some_says_of_how_many(tmp_path):
+    """136 tokens before a block of 32: its first 24 see 105 to 128, its last 8 more."""
+    same = {"protocol": "same-targets", "block": 32, "min_context": 512, "targets": 4 * 256}
+    rows = [
+        kept(tmp_path, {128: (4, 12.0)}, length=128, **same),
+        kept(tmp_path, {128: (3, 9.0), 136: (1, 2.0)}, length=136, **same),
+    ]
+    found = [re.split(r"\s{2,}", line) for line in render(position_tables(rows)).splitlines()]
+    assert [" 65-128", "3.000", "3.000 of 768"] in found
+    assert ["129-136", "2.000 of 256"] in [[cell for cell in line if cell] for line in found]
+
+
+def test_it_says_along_which_way_to_compare(tmp_path):
+    (flat,) = position_tables([kept(tmp_path, {8: (1, 1.0)}, length=8)])
+    (same,) = position_tables([kept(tmp_path, {8: (1, 1.0)}, length=8, protocol="same-targets", targets=256)])
+    assert flat.notes[1].startswith("Compare down a column")
+    assert same.notes[1].startswith("The same targets at each length")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import made
 import numpy as np
+import pytest
 
 from posbench.report.claims import judge, parse
 from posbench.report.curves import texts
@@ -31,13 +32,19 @@ def words(rows) -> dict[str, tuple[str, str]]:
 def test_each_word_has_its_rule(make):
     """With s = 0.01 Student's t gives 4.303 x 0.01 / sqrt(3) = 2.5 % to each side."""
     rows = seeds(make, "rope", 1.5, 0.01) + seeds(make, "alibi", 0.9, 0.01)
-    rows += seeds(make, "t5", 1.02, 0.01) + seeds(make, "none", 1.002)
+    rows += seeds(make, "t5", 1.02, 0.01) + seeds(make, "none", 1.002, 0.001)
     assert {name: found[0] for name, found in words(rows).items()} == {
         "rope": "worse",
         "alibi": "better",
         "t5": "undecided",
         "none": "the same",
     }
+
+
+def test_what_is_surely_better_by_little_says_both(make):
+    """0.994 with 0.25 % to each side, [0.9915, 0.9965], is below 1 and within 1 %: it uses what it was given."""
+    rows = [*seeds(make, "rope", 1.006, 0.001), *seeds(make, "rope", 0.994, 0.001, **SAME)]
+    assert words(rows) == {"rope": ("worse, within 1 %", "helps, within 1 %")}
 
 
 def test_the_use_of_context_is_said_of_the_same_targets(make):
@@ -67,6 +74,53 @@ def test_what_learned_nothing_is_marked_since_it_has_nothing_to_lose(make, refer
     assert "alibi †" in text
     assert "rope †" not in text
     assert "† undertrained" in text
+
+
+def test_each_ratio_names_the_length_it_goes_to_whatever_the_other_protocol_reads(make):
+    """Nonoverlapping to 512, the same targets to 1,024."""
+    rows = [*seeds(make, "rope", 1.5), *seeds(make, "rope", 1.3, **SAME), make("rope", 1024, 60.0, **SAME)]
+    (group,) = texts(rows)
+    titles = [column.title for column in summary_table(group).columns]
+    assert "512 over L [95 %]" in titles
+    assert "same targets: 1,024 over L [95 %]" in titles
+
+
+def test_windows_that_slide_are_no_nonoverlapping_ones(make):
+    """However many lines they have: their note would be wrong of them."""
+    sliding = {"protocol": "sliding", "stride": 64, "targets_digest": "slid"}
+    rows = [*seeds(make, "rope", 1.5), *seeds(make, "rope", 0.5, **sliding), *seeds(make, "alibi", 0.5, **sliding)]
+    assert words(rows) == {"rope": ("worse", None)}
+
+
+def test_a_line_is_found_on_the_same_targets_whichever_seeds_were_read_there(make):
+    rows = [*seeds(make, "rope", 1.5), *seeds(make, "rope", 1.3, **SAME)]
+    rows = [row for row in rows if row.seed != 1 or row.protocol != "same-targets"]
+    (record,) = summary_table(texts(rows)[0]).records
+    assert (record["same_ratio"], record["same_verdict"]) == (pytest.approx(1.3), "")
+
+
+def timed(encoding: str, ratio: float | None, low: float | None = None, high: float | None = None, **other):
+    against = {"against": None if encoding == "none" else "none", "ratio": ratio, "ratio_low": low, "ratio_high": high}
+    machine = {"device": "cpu", "processor": "a processor", "threads": 2, "model": "nano: 4 x 128"}
+    return {"task": "train", "encoding": encoding, "length": 128, "tokens_per_second": 9.0} | against | machine | other
+
+
+def test_what_training_costs_is_told_by_bench_alone(make):
+    """The speed noted with a row is of a machine with other work. Of another length or setting nothing was timed."""
+    rows = seeds(make, "none", 1.5, tokens_per_second=1000.0) + seeds(make, "rope", 1.2) + seeds(make, "alibi", 0.9)
+    rows += seeds(make, "rope", 1.3, recipe="scaled", settings="encoding.embed_scale=true")
+    (group,) = texts(rows)
+    bench = [timed("none", None), timed("rope", 0.8, 0.75, 0.85), timed("alibi", 0.9, 0.8, 1.0, length=64)]
+    table = summary_table(group, bench)
+    shown = {row[0].text: row[-1].text for row in table.sections[0].rows}
+    assert shown == {
+        "none": "1.000",
+        "rope": "0.800 [0.750, 0.850]",
+        "rope, encoding.embed_scale=true": "",
+        "alibi": "",
+    }
+    assert table.notes[-1].endswith("nano: 4 x 128; on a processor, 2 threads.")
+    assert "speed" not in [column.key for column in summary_table(group).columns]
 
 
 def test_of_several_sets_of_the_same_targets_the_one_that_goes_farthest_answers(make):

@@ -20,26 +20,31 @@ def by_context(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
     look = looks([curve.line for _, found in chosen for _, curve in found])
     with panels(len(chosen), height(max(len(found) for _, found in chosen)), 7.2) as (figure, axes):
         for one, (part, found) in zip(axes, chosen, strict=True):
-            homes = [curve.line.train_length for _, curve in found if curve.line.train_length]
+            homes = _homes(found)
             one.set_title(how(part), loc="left")
             length_axis(one, part.lengths, homes, "tokens read at once")
-            one.set_ylabel(f"nats a token, less those at {_base_text([base for base, _ in found])}")
+            one.set_ylabel(f"nats a token, less those at {_base_text(found)}")
             one.axhline(0, color=MUTED, linewidth=1)
             absent = [curve for _, curve in found if len(curve.measured) < len(curve.points)]
             for _, curve in found:
                 draw(one, curve, look[id(curve.line)], absent.index(curve) if curve in absent else 0, len(found))
             ends = [(curve.measured[-1], curve.line) for _, curve in found]
             end_labels(one, [(end.length, value(end), named(line, homes), look[id(line)]) for end, line in ends])
-    bases = sorted({base for _, found in chosen for base, _ in found})
-    shorter = all(base * 4 <= (curve.line.train_length or 0) for _, found in chosen for base, curve in found)
     notes = [
         "Below 0 the longer context helps, above 0 it harms; flat means that it is not used. Bands: 95 % of the paired "
         "difference, over seeds and text of three seeds or more, over the text alone of fewer."
     ]
-    if not shorter:
-        lengths = ", ".join(f"{base:,}" for base in bases)
+    others = [
+        f"{named(curve.line, homes)} ({base:,})"
+        for _, found in chosen
+        for homes in [_homes(found)]
+        for base, curve in found
+        if not _quarter(base, curve)
+    ]
+    if others:
         notes.append(
-            f"A quarter of L was not read, so the differences are from the shortest length that was: {lengths}."
+            "Of these a quarter of L was not read, so that their differences are from the shortest length that was: "
+            f"{', '.join(dict.fromkeys(others))}."
         )
     return Drawing(name, title, notes, figure)
 
@@ -49,5 +54,18 @@ def _curves(part: Part) -> list[tuple[int, Curve]]:
     return [found for line in lines if (found := use_of_context(line)) is not None]
 
 
-def _base_text(bases: Sequence[int]) -> str:
-    return f"{bases[0]:,}" if len(set(bases)) == 1 else "the shortest context"
+def _homes(found: Sequence[tuple[int, Curve]]) -> list[int]:
+    return [curve.line.train_length for _, curve in found if curve.line.train_length]
+
+
+def _quarter(base: int, curve: Curve) -> bool:
+    """Whether a curve starts where it is meant to."""
+    return base == (curve.line.train_length or 0) // 4
+
+
+def _base_text(found: Sequence[tuple[int, Curve]]) -> str:
+    """Where the curves of a panel start: the one length, or a quarter of each one's own."""
+    bases = {base for base, _ in found}
+    if len(bases) == 1:
+        return f"{bases.pop():,}"
+    return "L/4" if all(_quarter(*one) for one in found) else "L/4, or the shortest read"

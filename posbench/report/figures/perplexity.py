@@ -51,8 +51,8 @@ def named(line: Line, homes: Sequence[int]) -> str:
 def _lines(part: Part, extended: bool) -> list[Line]:
     if not extended:
         return [line for line in [*part.lines, *part.references] if line.one.extension is None]
-    with_extension = {line.one.run_hash for line in part.lines if line.one.extension is not None}
-    return [line for line in part.lines if line.one.run_hash in with_extension]
+    with_extension = {line.trained for line in part.lines if line.one.extension is not None}
+    return [line for line in part.lines if line.trained in with_extension]
 
 
 def _end(curve: Curve) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from posbench.report.figures.drawing import Drawing, height, panels
 from posbench.report.figures.perplexity import named
 from posbench.report.figures.style import looks
 from posbench.report.parts import Line, Part, how
-from posbench.report.positions import losses
+from posbench.report.positions import LEFT_OUT, losses
 
 FEWEST = 4
 """Buckets that a line must have: where every target sees a window's length or so, there is nothing to draw."""
@@ -43,7 +43,7 @@ def by_position(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
     notes = [
         "Each line in the longest window that it was read in; dotted: the training length L. A curve that goes on "
         "falling past L uses what lies there, one that rises is harmed by it. A point stands in the middle of its "
-        "stretch of context; there is no interval."
+        f"stretch of context; there is no interval. {LEFT_OUT}"
     ]
     if bases:
         notes.append(

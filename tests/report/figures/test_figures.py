@@ -99,7 +99,27 @@ def test_use_of_context_starts_at_a_quarter_of_the_training_length(make):
 def test_without_a_quarter_the_shortest_length_is_where_it_starts_and_the_figure_says_so(make):
     rows = [row for row in study(make) if row.length != 32]
     drawing = by_context(curves.texts(rows)[0], "context", "title")
-    assert any("shortest length that was: 128" in note for note in drawing.notes)
+    assert any("shortest length that was: alibi (128)" in note for note in drawing.notes)
+
+
+def test_lines_of_two_training_lengths_start_at_a_quarter_of_their_own_and_the_axis_says_so(make):
+    """32 of 128 and 64 of 256; without the 64 that one starts at 128, which the note says of it alone."""
+    same = {"protocol": "same-targets", "block": 32, "min_context": 512, "targets_digest": "same"}
+    rows = [make("alibi", length, 44.0, **same) for length in (32, 128, 256)]
+    rows += [make("alibi", length, 43.0, train_length=256, **same) for length in (64, 128, 256)]
+    whole = by_context(curves.texts(rows)[0], "context", "title")
+    assert "nats a token, less those at L/4" in texts(whole)
+    assert not any("was not read" in note for note in whole.notes)
+    lacking = by_context(curves.texts([row for row in rows if row.length != 64])[0], "context", "title")
+    assert "nats a token, less those at L/4, or the shortest read" in texts(lacking)
+    assert lacking.notes[-1].endswith("shortest length that was: alibi, L = 256 (128).")
+
+
+def test_an_extended_line_has_its_checkpoint_beside_it_whichever_seeds_were_read(make):
+    yarn = '{"name": "yarn", "class": "x"}'
+    rows = [make("rope", length, 40.0, seed=seed) for seed in (1, 2) for length in (128, 256)]
+    rows += [make("rope", length, 39.0, seed=2, extension=yarn) for length in (128, 256)]
+    assert {"rope", "rope + yarn"} <= set(texts(perplexity(rows, extended=True)))
 
 
 def test_several_seeds_have_the_interval_of_students_t(make):
