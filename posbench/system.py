@@ -110,7 +110,8 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def commit() -> tuple[str, bool] | None:
-    """Hash of the commit posbench runs from, and whether the checkout has changes; None for an installed posbench."""
+    """Hash of the commit posbench runs from, and whether the checkout has changes, not counting those of results/,
+    where measurements of that very commit are written; None for an installed posbench."""
     checkout = Path(__file__).resolve().parent.parent
     if not (checkout / ".git").exists() or shutil.which("git") is None:
         return None
@@ -120,7 +121,7 @@ def commit() -> tuple[str, bool] | None:
         return done.stdout.strip()
 
     head = git("rev-parse", "HEAD")
-    return (head, bool(git("status", "--porcelain"))) if head else None
+    return (head, bool(git("status", "--porcelain", "--", ".", ":(exclude)results"))) if head else None
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -47,7 +47,9 @@ for table in "${tables[@]}"; do
       empty="$(mktemp -d)"
       from=$SECONDS
       POSBENCH_RUNS="$empty/runs" POSBENCH_DATA="$empty/data" .venv/bin/python -m posbench reproduce >/dev/null
-      printf '{"seconds": [%d]}\n' $((SECONDS - from)) >results/bench/reproduce.json
+      .venv/bin/python -c 'import sys, pathlib
+from posbench.bench import machine
+machine.keep(pathlib.Path(sys.argv[1]), "posbench reproduce", [float(sys.argv[2])])' results/bench/reproduce.json $((SECONDS - from))
       rm -r "$empty"
       ;;
     *)

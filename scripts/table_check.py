@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from posbench import records
+from posbench.bench import machine
 from posbench.evaluate import summary
 from posbench.records import Arrays, Row
 
@@ -48,7 +50,7 @@ def main() -> None:
         wall, cpu = zip(*(timed(folder) for _ in range(asked.times)), strict=True)
     print(f"posbench table over {asked.runs} runs of {asked.recipes} recipes, {asked.times} times:")
     if asked.out:
-        asked.out.write_text(json.dumps({"seconds": [round(one, 2) for one in wall]}) + "\n", encoding="utf-8")
+        machine.keep(asked.out, shlex.join(["python", "scripts/table_check.py", *sys.argv[1:]]), wall)
     for name, seconds in (("by the clock", wall), ("of the processor", cpu)):
         print(f"  {name}: median {statistics.median(seconds):.2f} s, {min(seconds):.2f} to {max(seconds):.2f}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -115,3 +117,24 @@ def test_the_commit_is_that_of_the_checkout_posbench_runs_from(tmp_path: Path, m
         assert len(found[0]) == 40
     monkeypatch.setattr(system, "__file__", str(tmp_path / "site-packages" / "posbench" / "system.py"))
     assert system.commit() is None
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_what_is_measured_changes_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(system, "__file__", str(tmp_path / "posbench" / "system.py"))
+
+    def git(*words: str) -> None:
+        own = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", str(tmp_path), *own, *words], check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "results").mkdir()
+    for name in ("code.py", "results/kept.csv"):
+        (tmp_path / name).write_text("old")
+    git("add", "-A")
+    git("commit", "-m", "first")
+    for name in ("results/kept.csv", "results/made.json"):
+        (tmp_path / name).write_text("new")
+    assert (system.commit() or ("", None))[1] is False
+    (tmp_path / "code.py").write_text("new")
+    assert (system.commit() or ("", None))[1] is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,30 +11,46 @@ from typing import Any
 import torch
 
 import posbench
-from posbench import system
+from posbench import files, system
 from posbench.config import Config
+from posbench.decisions import precision_of
+
+WITH_CHANGES = " with changes"
+"""Behind the hash of a commit that is not all of the code."""
+
+
+def code(command: str) -> dict[str, Any]:
+    """What was run, of which versions, on which processor and when."""
+    commit = system.commit()
+    return {
+        "command": command,
+        "posbench": posbench.__version__,
+        "commit": f"{commit[0][:12]}{WITH_CHANGES * commit[1]}" if commit else None,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "processor": _processor(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def keep(file: Path, command: str, seconds: Sequence[float]) -> None:
+    """Write how long a command has taken, each time, with all of it."""
+    files.write_json(file, {"seconds": [round(one, 2) for one in seconds]} | code(command))
 
 
 def facts(config: Config, vocab: int, command: str, **more: Any) -> dict[str, Any]:
     """In the order in which they are printed."""
-    device, commit, shape, train = system.device(config.device), system.commit(), config.model, config.train
-    return {
-        "command": command,
-        "posbench": posbench.__version__,
-        "commit": f"{commit[0][:12]}{' with changes' * commit[1]}" if commit else None,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+    device, shape, train = system.device(config.device), config.model, config.train
+    return code(command) | {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "processor": _processor(),
         "threads": system.set_threads(train.threads),
-        "precision": ("bf16" if device.type == "cuda" else "fp32") if train.precision == "auto" else train.precision,
+        "precision": precision_of(config, device),
         "model": f"{shape.name}: {shape.layers} x {shape.width}, {shape.heads} heads, {shape.hidden} hidden",
         "vocabulary": vocab,
         "train_length": train.length,
         "batch_tokens": train.batch_tokens,
         "optim": config.optim.name,
         **more,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
