@@ -253,7 +253,7 @@ def _answer(folder: Folder) -> str:
     if not folder.rows:
         return f"Nothing of `{folder.path.name}` has been measured yet."
     with folder.opened():
-        table = summary_table(texts(folder.rows)[0])
+        table = summary_table(texts(folder.rows)[0], folder.costs)
         verdicts = claims.judge(study.load(folder.study).claims, folder.rows, folder.costs)
     counts = Counter(verdict.text for verdict in verdicts)
     lines = [tables.render(table, "md") if table else ""]

@@ -4,7 +4,7 @@ Read are L + 8, 16, 32, 64, 128 and 2 L, 4 L, ...; as so many lengths are looked
 alone would be (Bonferroni: 95 % for all of them together).
 
 Press et al. read failure off nonoverlapping windows in two ways: where perplexity is lowest, and where it is back above
-the value at L. Both come later, as longer windows lower the mean for any model.
+the value at L. Both come later, as longer windows lower the mean unless the model gets worse.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def failure_table(rows: Iterable[Row]) -> Table | None:
     by_line: dict[tuple[Any, ...], dict[str, Any]] = {}
     for part in (part for part in found if part.shared["protocol"] == "same-targets"):
         for line in part.lines:
-            record, key = _record(part, line, flat), (line.one.run_hash, line.one.extension, line.one.step)
+            record, key = _record(part, line, flat), line.key
             # Of several sets of targets the one that was read at the most lengths.
             if record and (key not in by_line or len(record["lengths"]) > len(by_line[key]["lengths"])):
                 by_line[key] = record
@@ -125,9 +125,9 @@ def failure_table(rows: Iterable[Row]) -> Table | None:
             "fails at: the first length read whose loss on the same targets is above that at L, interval above 0 (95 % "
             "for all lengths together; of fewer than three seeds the text's alone, for these checkpoints). In tokens, "
             "and in multiples of L.",
-            "best at, above L from: nonoverlapping windows as in the paper, where longer ones lower the mean for any "
-            "model: of the lengths read the one with the lowest perplexity, and the first past it that is above the "
-            "value at L.",
+            "best at, above L from: nonoverlapping windows as in the paper, where longer ones lower the mean unless the "
+            "model gets worse: of the lengths read the one with the lowest perplexity, and the first past it that is "
+            "above the value at L. They can be no finer than the lengths that were read.",
         ],
         records,
     )
@@ -140,8 +140,7 @@ def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, Any] | None:
     found = failure(line, read) if read and line.measured(train_length) else None
     if found is None:
         return None
-    like = (line.one.run_hash, line.one.extension, line.one.step)
-    ours = next((one for one in flat if (one.one.run_hash, one.one.extension, one.one.step) == like), None)
+    ours = next((one for one in flat if one.key == line.key), None)
     best, back = _readings(ours, train_length)
     record: dict[str, Any] = {
         "encoding": line.name,
