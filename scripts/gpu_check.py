@@ -3,7 +3,8 @@
     missing TOKENS     what the script needs and does not find
     tests              tests/on_gpu.py
     warm SETTINGS...   compile what `bench encodings` will time
-    window LENGTH      read one window of that length with each run there is
+    window LENGTH SETTINGS...
+                       read one window of that length with each run that is done, or with initial weights
     summary RESULTS    all results against their goals
 
 Nothing but Python's own modules is imported at the top: what is missing has to be said first.
@@ -14,7 +15,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -38,6 +42,12 @@ GOALS = {
     "t5": ("t5, training speed against none", 0.8),
 }
 
+WINDOW = 131_072
+"""Tokens to be read in one window."""
+
+TRIAL_SECONDS = 60
+"""Of one training cell that is compiled beforehand."""
+
 TINY = 64
 """Tokens of the longest test of a rehearsal."""
 
@@ -49,14 +59,15 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true")
     asked, more = parser.parse_known_args()
     part, words = asked.part, asked.words
+    settings = [word for word in [*words, *more] if "=" in word]
     if part == "missing":
         return missing(Path(words[0]), asked.tiny)
     if part == "tests":
         return tests(asked.tiny)
     if part == "warm":
-        return warm([word for word in [*words, *more] if "=" in word])
+        return warm(settings)
     if part == "window":
-        return window(int(words[0]), asked.tiny)
+        return window(int(words[0]), asked.tiny, settings)
     return summary(Path(words[0]), asked.tiny)
 
 
@@ -82,15 +93,19 @@ def _machine(tiny: bool) -> str:
     from posbench import system
 
     commit = system.commit()
-    card = "CPU" if tiny else torch.cuda.get_device_name()
-    if not tiny:
-        driver = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        card += f", driver {driver.stdout.strip().splitlines()[0] if driver.stdout.strip() else 'unknown'}"
+    card = "CPU" if tiny else f"{torch.cuda.get_device_name()}, driver {_driver()}"
     where = f"commit {commit[0][:12]}{' with changes' * commit[1]}" if commit else "no checkout"
     return f"{card}; torch {torch.__version__}, Python {sys.version.split()[0]}; posbench {where}."
+
+
+def _driver() -> str:
+    """Its release; many a container has a card, and no nvidia-smi."""
+    words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=5).stdout.split()
+    except (OSError, subprocess.TimeoutExpired):
+        said = []
+    return said[0] if said else "unknown"
 
 
 def _missing(tokens: Path, tiny: bool) -> Iterator[str]:
@@ -119,7 +134,15 @@ def _missing_on_cuda() -> Iterator[str]:
     if not torch.cuda.is_available():
         build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
         yield f"an NVIDIA card that torch can use; torch {torch.__version__} is {build}"
-    elif why := _no_kernel():
+        return
+    try:
+        torch.ones(1, device="cuda").add(1).item()
+    except RuntimeError as error:  # as of a card that this build has no code for, or one with no memory left
+        yield f"an NVIDIA card that torch can use; {torch.cuda.get_device_name()}: {str(error).strip().splitlines()[0]}"
+        return
+    if torch.cuda.get_device_capability() < (8, 0):
+        print(f"note: {torch.cuda.get_device_name()} has no bf16 of its own", file=sys.stderr)
+    if why := _no_kernel():
         # Everything else still works, and the numbers say what it costs.
         print(f"note: no FlexAttention and nothing compiled: {why}", file=sys.stderr)
 
@@ -158,10 +181,11 @@ def tests(tiny: bool) -> int:
     import torch
 
     device = torch.device("cpu" if tiny else "cuda")
+    without = "a CPU has no FlexAttention" if tiny else _no_kernel()
     failed = passed = 0
     for name, check in on_gpu.checks((32, TINY) if tiny else on_gpu.LENGTHS):
-        if tiny and "compiled" in name:
-            print(f"left out  {name}: a CPU takes too long over it")
+        if without and (check is on_gpu.compiled_once or (not tiny and on_gpu.COMPILED in name)):
+            print(f"left out  {name}: {without}")
             continue
         start = time.perf_counter()
         try:
@@ -185,43 +209,80 @@ def warm(settings: list[str]) -> int:
     from posbench.bench import entries
     from posbench.compose import compose
 
+    # What a shell starts in the background ignores Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     configs = {name: compose([*settings, f"encoding={name}"]) for name in ENCODINGS}
     of_training = [e for e in entries.of_encodings(configs, entries.Work(2048, [])) if e.task == "train"]
-    with ThreadPoolExecutor(len(of_training)) as pool:
+    pool = ThreadPoolExecutor(len(of_training))
+    try:
         for entry, found in zip(of_training, pool.map(_trial, of_training), strict=True):
             print(entry.label, found.reason or f"{found.seconds:.3f} s a step")
+    except KeyboardInterrupt:
+        os._exit(130)  # at once: threads that wait for a trial would be waited for, and a trial ends with this process
     return 0
 
 
 def _trial(entry: Any) -> Any:
     from posbench.bench import trial
 
-    return trial.run(entry.cells[0], 2**36, 80)
+    return trial.run(entry.cells[0], 2**36, TRIAL_SECONDS)
 
 
 # window ---------------------------------------------------------------------------------------------------------------
 
 
-def window(length: int, tiny: bool) -> int:
-    """Evaluate every run that is done over the first `length` targets of its test text, in one window."""
+def window(length: int, tiny: bool, settings: list[str]) -> int:
+    """Evaluate every run that is done over the first `length` targets of its test text, in one window; where none is,
+    a model with its initial weights."""
     from posbench import evaluate, run
     from posbench.evaluate import Request
     from posbench.records import sentence
 
+    device = "cpu" if tiny else "cuda"
     done = [one for one in run.all_runs() if one.done]
     if not done:
         print("no run of the study is done")
-        return 1
+        return _initial_window(length, device, ["data=sotu_books", *(settings or ["tokenizer=bpe", "model=small"])])
     request = Request("nonoverlapping", length, targets=length)
     good = True
     for one in done:
-        for row in evaluate.evaluate(one, [request], device="cpu" if tiny else "cuda"):
+        for row in evaluate.evaluate(one, [request], device=device):
             good = good and row.status == "ok"
-            took = (
-                f"; {row.seconds:.1f} s, {(row.peak_memory or 0) / 2**30:.1f} GiB, {row.kernel}" if row.seconds else ""
-            )
-            print(sentence(row) + took)
+            print(sentence(row) + (_took(row.seconds, row.peak_memory or 0, row.kernel) if row.seconds else ""))
     return int(not good)
+
+
+def _took(seconds: float, memory: int, kernel: str | None) -> str:
+    return f"; {seconds:.1f} s, {memory / 2**30:.1f} GiB, {kernel}"
+
+
+def _initial_window(length: int, device: str, settings: list[str]) -> int:
+    """The same of a model that has learned nothing: its time and memory are those of any."""
+    import numpy as np
+    import torch
+
+    from posbench import model, system
+    from posbench.compose import compose
+    from posbench.data import tokens
+
+    config = compose(["encoding=alibi", *settings])
+    prepared = tokens.prepare(config.data, config.tokenizer)
+    place = torch.device(device)
+    decoder = model.build(config, prepared.tokenizer.vocab_size, prepared.tokenizer.end).to(place).eval()
+    ids = torch.from_numpy(prepared.stream("test").ids[: length + 1].astype(np.int64))[None].to(place)
+    start = time.perf_counter()
+    with (
+        torch.inference_mode(),
+        torch.autocast(device, torch.bfloat16, enabled=device == "cuda"),
+        system.peak_memory(place) as peak,
+    ):
+        loss = float(decoder.token_losses(ids[:, :-1], ids[:, 1:]).double().mean())
+    took = _took(time.perf_counter() - start, peak.bytes, decoder.kernel)
+    read = ids.shape[1] - 1
+    print(
+        f"alibi-{config.model.name}, initial weights, nonoverlapping at {read:,}: perplexity {math.exp(loss):.3f}{took}"
+    )
+    return int(read < length or not math.isfinite(loss))
 
 
 # summary --------------------------------------------------------------------------------------------------------------
@@ -276,11 +337,17 @@ def _of_tests(log: Path) -> str:
 
 
 def _windows(log: Path) -> list[str]:
-    """What `window` printed, a line each."""
-    said = [line for line in (log.read_text().splitlines() if log.is_file() else []) if " nonoverlapping at " in line]
-    if not said:
-        return ["| 131,072 tokens in one window | not measured | | |"]
-    return [f"| one window: {line.split(' nonoverlapping at ')[0]} | {line.split(' at ')[-1]} | | |" for line in said]
+    """The goal, and under it what `window` printed, a line each."""
+    found = re.findall(
+        r"^(.+?),? nonoverlapping at ([\d,]+): (.*)$", log.read_text() if log.is_file() else "", re.MULTILINE
+    )
+    lengths = [int(length.replace(",", "")) for _, length, said in found if re.match(r"perplexity [\d.e+]+(;|$)", said)]
+    measured, verdict = "not measured", ""
+    if found:
+        measured = f"{len(lengths)} of {len(found)} models"
+        verdict = "met" if len(lengths) == len(found) and min(lengths) >= WINDOW else "missed"
+    rows = [f"| {WINDOW:,} tokens in one window | {measured} | all | {verdict} |"]
+    return rows + [f"| one window: {name} | {length}: {said} | | |" for name, length, said in found]
 
 
 def _lines(file: Path, before: str = "") -> list[str]:

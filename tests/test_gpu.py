@@ -4,6 +4,8 @@ import on_gpu
 import pytest
 import torch
 
+from posbench.encodings import rotation
+
 CPU = torch.device("cpu")
 CHECKS = list(on_gpu.checks())
 
@@ -26,6 +28,34 @@ def test_documents_and_training_are_checked_alike():
     on_gpu.documents_apart(40, torch.float32, CPU)
     on_gpu.trains_in_bf16("t5", CPU, length=32)
     on_gpu.updates("muon", CPU)
+
+
+@pytest.mark.parametrize("label", [*on_gpu.BLOCKS, *on_gpu.APART])
+def test_scores_of_ones_own_and_positions_with_gaps_are_checked_alike(label):
+    on_gpu.attends(label, 65, torch.float32, CPU)
+    on_gpu.attends(label, 65, torch.bfloat16, CPU)
+
+
+def test_every_form_of_attention_is_compared_on_a_gpu():
+    """Below and above a block, in both dtypes."""
+    compared = [name for name, _ in CHECKS if " at " in name]
+    for label in ("alibi", "t5", *on_gpu.BLOCKS, *on_gpu.APART):
+        of_it = [name.removeprefix(f"{label} at ") for name in compared if name.startswith(f"{label} at ")]
+        assert {"float32", "bfloat16"} == {name.split(", ")[1] for name in of_it}
+        assert min(int(name.split(",")[0]) for name in of_it) < 128 < max(int(name.split(",")[0]) for name in of_it)
+
+
+@pytest.mark.parametrize("name", ["alibi", "rope", "t5", "none"])
+def test_what_is_compiled_in_bf16_is_checked_as_far_as_the_compiler(name):
+    on_gpu.compiled_in_bf16(name, CPU, length=32)
+
+
+def test_a_rotation_that_only_the_compiler_sees_is_compared(monkeypatch):
+    """The check must fail when pairs are turned the other way there."""
+    real = rotation._written_out
+    monkeypatch.setattr(rotation, "_written_out", lambda x, cos, sin, layout: real(x, cos, -sin, layout))
+    with pytest.raises(AssertionError, match=r"is allowed|is right"):
+        on_gpu.compiled_in_bf16("rope", CPU, length=32)
 
 
 def test_a_bias_that_is_rounded_is_found(monkeypatch):

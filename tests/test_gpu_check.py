@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def gpu_check() -> ModuleType:
     return scripted.load("gpu_check")
 
 
-def script(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def script(*words: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     command = ["bash", str(ROOT / "scripts" / "gpu_check.sh"), *words]
     return subprocess.run(
         command,
@@ -30,7 +31,58 @@ def script(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
+        cwd=folder,
     )
+
+
+STAND_IN = """\
+#!/bin/sh
+# Writes down what it is asked to bound, and runs nothing.
+echo "$@" >>"$CALLS"
+"""
+
+
+def test_it_is_over_within_345_seconds_at_the_latest(tmp_path):
+    """Each limit with the seconds after which it is enforced; `warm` runs beside the tests and ends with them, and what
+    shows a part's output is bounded as that part is. Of a stand-in for `timeout` that notes what it is given."""
+    (tmp_path / "timeout").write_text(STAND_IN)
+    (tmp_path / "timeout").chmod(0o755)
+    done = script(
+        str(tmp_path),
+        str(tmp_path / "results"),
+        PYTHON=sys.executable,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        CALLS=str(tmp_path / "calls"),
+    )
+    assert done.returncode == 0, done.stderr
+    parts, shown, total = {}, [], 0
+    for call in (tmp_path / "calls").read_text().splitlines():
+        *options, seconds, command = re.match(r"((?:--\S+ )*)(\d+) (.*)", call).groups()
+        after = re.search(r"--kill-after=(\d+)", options[0])
+        if command.startswith("tee"):
+            shown.append(int(seconds))
+            continue
+        assert after, f"nothing ends for certain what has no --kill-after: {call}"
+        name = re.search(r"gpu_check.py (\w+)|-m posbench (\w+)", command)
+        parts[name[1] or name[2]] = int(seconds) + int(after[1])
+    assert parts.keys() == {"missing", "warm", "tests", "bench", "study", "window", "table", "summary"}
+    assert sorted(shown) == sorted(parts[name] for name in ("tests", "bench", "study", "window", "summary"))
+    assert parts["warm"] <= parts["tests"]
+    total = sum(parts.values()) - parts["warm"]
+    assert total <= 345
+
+
+def test_modules_and_python_named_from_where_it_is_called_are_found_from_the_checkout(tmp_path):
+    """The parts work in another folder."""
+    (tmp_path / "python").write_text('#!/bin/sh\necho "$0|$PYTHONPATH" >&2\nexit 2\n')
+    (tmp_path / "python").chmod(0o755)
+    done = script("tokens", PYTHON="./python", PYTHONPATH="deps:/more", folder=tmp_path)
+    assert done.stderr == f"{tmp_path}/./python|{ROOT}:{tmp_path}/deps:/more\n"
+
+
+def test_a_card_without_nvidia_smi_has_an_unknown_driver(gpu_check, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert gpu_check._driver() == "unknown"
 
 
 def test_without_a_folder_it_says_how_it_is_called():
@@ -93,6 +145,7 @@ def test_what_was_cut_is_summed_up_as_far_as_it_went(gpu_check, tmp_path):
     gpu_check.summary(tmp_path, tiny=False)
     text = (tmp_path / "summary.md").read_text()
     assert "| tests | cut after 3 passed | all | |" in text
+    assert "| 131,072 tokens in one window | 1 of 1 models | all | met |" in text
     assert "| one window: alibi-L512-small-s1-0a | 131,072: perplexity 40.1; 9.0 s, flex | | |" in text
     assert "- tests: cut after 95 s" in text
     assert text.endswith("A card; torch 2.13\n")
@@ -102,3 +155,34 @@ def test_what_was_cut_is_summed_up_as_far_as_it_went(gpu_check, tmp_path):
 def test_finished_tests_are_counted(gpu_check, tmp_path, failed, verdict):
     (tmp_path / "tests.log").write_text(f"ok        one (0.1 s)\n61 passed, {failed} failed\n")
     assert gpu_check._of_tests(tmp_path / "tests.log") == f"| tests | 61 passed, {failed} failed | all | {verdict} |"
+
+
+@pytest.mark.parametrize(
+    ("said", "measured", "verdict"),
+    [
+        ("a nonoverlapping at 131,072: perplexity 40.1; 9.0 s\nb nonoverlapping at 131,072: perplexity inf",
+          "1 of 2", "missed"),
+        ("a nonoverlapping at 131,072: n/a: a window of 131072 does not fit in the memory of cuda", "0 of 1", "missed"),
+        ("alibi-small, initial weights, nonoverlapping at 131,072: perplexity 2049.3; 1.0 s", "1 of 1", "met"),
+        ("alibi-small, initial weights, nonoverlapping at 8,192: perplexity 2049.3; 1.0 s", "1 of 1", "missed"),
+    ],
+)  # fmt: skip
+def test_one_window_has_a_verdict(gpu_check, tmp_path, said, measured, verdict):
+    (tmp_path / "window.log").write_text(f"no run of the study is done\n{said}\n")
+    line = gpu_check._windows(tmp_path / "window.log")[0]
+    assert line == f"| 131,072 tokens in one window | {measured} models | all | {verdict} |"
+
+
+def test_a_window_is_read_with_initial_weights_where_no_run_is_done(gpu_check, tmp_path, monkeypatch, capsys):
+    """What it prints is what the summary reads."""
+    (tmp_path / "text").mkdir()
+    for split in ("train", "validation", "test"):
+        (tmp_path / "text" / f"{split}.txt").write_text("All work and no play. " * 20)
+    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
+    settings = ["data=files", f"data.path={tmp_path / 'text'}", "tokenizer=bytes", "model=nano", "model.layers=1"]
+    assert gpu_check._initial_window(300, "cpu", settings) == 0
+    (tmp_path / "window.log").write_text(capsys.readouterr().out)
+    [_, line] = gpu_check._windows(tmp_path / "window.log")
+    assert re.match(r"\| one window: alibi-nano, initial weights \| 300: perplexity [\d.]+; .* GiB, strided \|", line)
+    assert gpu_check._initial_window(1000, "cpu", settings) == 1  # the text is shorter
