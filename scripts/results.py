@@ -42,7 +42,7 @@ from posbench.progress import duration
 from posbench.records import BadRow, Row
 from posbench.report import claims, page, tables
 from posbench.report.curves import texts
-from posbench.report.figures import read_bench
+from posbench.report.figures import Bench, read_bench
 from posbench.report.figures.perplexity import by_length
 from posbench.report.parts import Part
 from posbench.report.summary import summary_table, widest

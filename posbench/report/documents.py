@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from typing import Any
@@ -64,11 +64,25 @@ def _patterns(settings: Mapping[str, Any], split: str) -> list[str]:
     return []  # a part that is no choice here
 
 
-def document_table(part: Part, named: Mapping[int, str]) -> Table | None:
-    """Documents down, lines across, at the longest length of the part; None where fewer than two were read."""
-    length = part.lengths[-1]
-    lines = [line for line in [*part.lines, *part.references] if line.measured(length)]
-    found = {id(line): _losses(line, length) for line in lines}
+def document_tables(part: Part, named: Mapping[int, str]) -> list[Table]:
+    """Documents down, lines across: one table at the training length of each line, one at the longest of the part. None
+    where fewer than two documents were read."""
+    longest = part.lengths[-1]
+    everything = [*part.lines, *part.references]
+    own = {id(line): line.train_length or longest for line in everything}
+    tables = [
+        _table(f"at L: {how(part)}", [(line, own[id(line)]) for line in everything], named),
+        _table(f"at {longest:,}: {how(part)}", [(line, longest) for line in everything], named)
+        if any(length != longest for length in own.values())
+        else None,
+    ]
+    return [table for table in tables if table is not None]
+
+
+def _table(where: str, read: Sequence[tuple[Line, int]], named: Mapping[int, str]) -> Table | None:
+    lengths = {id(line): length for line, length in read}
+    lines = [line for line, length in read if line.measured(length)]
+    found = {id(line): _losses(line, lengths[id(line)]) for line in lines}
     numbers = sorted({number for losses in found.values() for number in losses})
     if len(numbers) < 2:
         return None
@@ -81,17 +95,19 @@ def document_table(part: Part, named: Mapping[int, str]) -> Table | None:
         losses = [found[id(line)].get(number) for line in lines]
         count = next(loss[0] for loss in losses if loss)
         shown = [
-            EMPTY if loss is None else Cell(loss[1].value, loss_text(loss[1]), source=digest8(line.measured(length)[0]))
+            EMPTY
+            if loss is None
+            else Cell(loss[1].value, loss_text(loss[1]), source=digest8(line.measured(lengths[id(line)])[0]))
             for loss, line in zip(losses, lines, strict=True)
         ]
         rows.append([cell(name), cell(count), *shown])
         entries += [
             {"document": name, "label": line.name, "train_length": line.train_length, "targets": count}
-            | {"loss": loss[1].value, "loss_error": loss[1].error, "seeds": loss[1].seeds}
+            | {"length": lengths[id(line)], "loss": loss[1].value, "loss_error": loss[1].error, "seeds": loss[1].seeds}
             for loss, line in zip(losses, lines, strict=True)
             if loss
         ]
-    title = f"Nats a token of each document at {length:,}: {how(part)}"
+    title = f"Nats a token of each document {where}"
     notes = [f"The mean over seeds; after each name its L. {UNCERTAINTY}; none of a document that is one block."]
     return Table(title, columns, [Section("", rows)], notes, entries)
 

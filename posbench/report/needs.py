@@ -46,8 +46,8 @@ def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
         [Section("", [_cells(record) for record in records])],
         [
             f"Seeds with which a claim that is true by its effect is supported {POWER:.0%} of the time, each alone; a "
-            "primary one needs more, as it is corrected for the others, and so does one about a failure, which is looked "
-            "for at several lengths.",
+            "primary one needs more, as it is corrected for the others, and so does one about a failure, for which "
+            "several lengths are looked at.",
             "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token. That of all "
             "seeds may be 30 times what two show, and 6 times what three do (95 %). over text: their standard error "
             "for other text like this. targets: as many as leave the seeds half of the room there is.",

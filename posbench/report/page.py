@@ -24,7 +24,7 @@ from posbench.records import Row, digest8, extension_label, file_name
 from posbench.report import claims, published, tables
 from posbench.report.claims import Claim, Verdict
 from posbench.report.curves import texts
-from posbench.report.documents import alike, document_table, names
+from posbench.report.documents import alike, document_tables, names
 from posbench.report.figures import Bench, Drawing, drawings, need
 from posbench.report.figures.drawing import variables
 from posbench.report.lengths import length_tables
@@ -157,7 +157,7 @@ def _groups(report: Report, verdicts: Sequence[Verdict]) -> list[Group]:
 
 
 def _documents(found: Sequence[Part], verdicts: Sequence[Verdict]) -> list[Table]:
-    tables = [one for part in found if (one := document_table(part, names(part.one))) is not None]
+    tables = [one for part in found for one in document_tables(part, names(part.one))]
     documents = _read(verdicts)
     left_out = claims.left_out_table(verdicts, documents) if len(documents) > 1 else None
     return [*tables, *([left_out] if left_out else [])]

@@ -2,9 +2,9 @@
 
 Which interval answers what:
 
-    how well one row's loss is known on text like this     `contrast` of that row alone: its blocks, resampled as below.
-                                                           (`standard_error`, which is stored with a row, takes blocks as
-                                                           independent, and is too small where neighbours are alike.)
+    how well one row's loss is known on text like this     `contrast` of it alone: its blocks, resampled as below.
+                                                           (`standard_error`, stored with a row, takes blocks as
+                                                           independent: too small where neighbours are alike.)
     one checkpoint, two lengths, protocols or extensions   `contrast`: the same blocks, paired; its interval, of blocks
                                                            resampled within documents (bootstrap.py)
     one or two encodings, three seeds or more              `over_seeds`: Student's t on the paired means of the seeds;

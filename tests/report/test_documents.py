@@ -9,7 +9,7 @@ from made import arrays, row
 
 from posbench import records
 from posbench.data.tokens import FORMAT
-from posbench.report.documents import alike, document_table, names
+from posbench.report.documents import alike, document_tables, names
 from posbench.report.parts import parts
 
 
@@ -22,7 +22,7 @@ def test_each_document_has_its_own_mean(tmp_path):
     """128 and 384 nats of 256 targets are 2 nats a token, 128 of 128 one."""
     one = kept(tmp_path, [128.0, 384.0, 128.0], [0, 0, 4])
     (part,) = parts([one])
-    table = document_table(part, {0: "Polk 1845"})
+    (table,) = document_tables(part, {0: "Polk 1845"})
     assert [(entry["document"], entry["targets"], entry["loss"]) for entry in table.records] == [
         ("Polk 1845", 256, 2.0),
         ("document 4", 128, 1.0),
@@ -32,21 +32,30 @@ def test_each_document_has_its_own_mean(tmp_path):
 def test_a_document_has_the_error_of_its_own_blocks_and_over_seeds_theirs(tmp_path):
     """1 and 3 nats a token say how far 2 is known, one block says nothing; 2 and 4 of two seeds are sqrt(2) apart."""
     one = kept(tmp_path, [128.0, 384.0, 128.0], [0, 0, 4])
-    first, second = document_table(parts([one])[0], {}).records
+    first, second = document_tables(parts([one])[0], {})[0].records
     assert first["loss_error"] > 0.5
     assert second["loss_error"] is None
     two = [
         kept(tmp_path, [256.0, 128.0], [0, 4], recipe="r"),
         kept(tmp_path, [512.0, 128.0], [0, 4], recipe="r", seed=2, run_hash="2"),
     ]
-    first, second = document_table(parts(two)[0], {}).records
+    first, second = document_tables(parts(two)[0], {})[0].records
     assert (first["loss"], first["loss_error"], first["seeds"]) == (3.0, pytest.approx(2**0.5), 2)
     assert second["loss_error"] == 0
 
 
 def test_a_single_document_needs_no_table(tmp_path):
     (part,) = parts([kept(tmp_path, [128.0, 128.0], [0, 0])])
-    assert document_table(part, {}) is None
+    assert document_tables(part, {}) == []
+
+
+def test_what_cannot_be_read_at_the_longest_length_stands_at_its_own(tmp_path):
+    """Rope trained at 512 is read at 512 and 1,024; learned positions end at 512."""
+    rope = [kept(tmp_path / str(n), [128.0, 256.0], [0, 4], length=n, recipe="r") for n in (512, 1024)]
+    learned = kept(tmp_path / "l", [128.0, 384.0], [0, 4], encoding="learned", recipe="l", run_hash="2")
+    at_home, longest = document_tables(parts([*rope, learned])[0], {})
+    assert {entry["label"] for entry in at_home.records} == {"rope", "learned"}
+    assert {(entry["label"], entry["length"]) for entry in longest.records} == {("rope", 1024)}
 
 
 @pytest.mark.parametrize(("corpus", "found"), [("c" * 64, {0: "Polk", 1: "Taft"}), ("d" * 64, {})])
