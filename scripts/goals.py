@@ -3,7 +3,8 @@
     python scripts/goals.py            write it there
     python scripts/goals.py check      status 1 when what is there is not what the tables say
 
-A goal is met when the worse end of the 95 % interval reaches it. What was tried for one that is missed is in
+Every goal has a line, also one of which nothing was measured. It is met when the worse end of the 95 % interval
+reaches it; a peer that runs out of memory has lost, and the line says so. What was tried for one that is missed is in
 docs/performance-log.md.
 """
 
@@ -18,18 +19,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from posbench.bench.machine import WITH_CHANGES
+from posbench.bench.peers import PEERS
 from posbench.bench.rounds import median_rank
+from posbench.bench.trial import OUT_OF_MEMORY
 
 BENCH = Path(__file__).resolve().parents[1] / "results" / "bench"
 README = BENCH / "README.md"
 MARKED = re.compile(r"(<!-- goals: .*? -->\n).*?(<!-- end of goals -->)", re.DOTALL)
 
 MIB = 2**20
+
+SIZES = (("nano", 128, 1.25, 0.70), ("micro", 256, 1.15, 0.85))
+"""Model, width, training speed over that of the best peer, and over the GEMM bound."""
+
+KINDS = (("training", ""), ("compiled", ", compiled"))
+"""Tables of training, and what a line says of them."""
+
+OVER_NONE = {"sinusoidal": 0.95, "learned": 0.95, "rope": 0.95, "alibi": 0.95, "t5": 0.85, "shaw": 0.85, "kerple": 0.85}
+"""Training speed over that of none."""
+
 SLOWEST = 1.4
 """Time of a bias by distance over that of attention without one."""
 
 AHEAD = {"none": 1.1, "rope": 1.1, "alibi": 4.0, "t5": 4.0}
 """Speed of evaluation over that of the best peer."""
+
+BY_DISTANCE = ("alibi", "t5", "kerple", "fire", "sandwich")
+
+TIMES = {
+    "start": ("`posbench table` over 100 finished runs, seconds", 1.5),
+    "reproduce": ("default study (`posbench reproduce`), seconds", 600),
+}
+"""Commands that are timed as a whole, and their goals in seconds."""
+
+NEEDED = (
+    "training-nano", "encodings-nano", "compiled-nano", "encodings-nano-32768", "memory-nano-32768", "peers-nano",
+    "training-micro", "compiled-micro", "peers-micro", "time-to-loss", *TIMES,
+)  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -40,26 +67,33 @@ class Goal:
 
     what: str
     least: float
-    value: float
-    low: float
-    """The worse end of its interval."""
+    value: float | None = None
+    low: float | None = None
+    """The worse end of its interval; None: there are too few rounds for one."""
     form: str = ".2f"
     most: bool = False
     """The goal is an upper bound."""
+    said: str = "not measured"
+    """In place of a value."""
+    met: bool = False
+    """Without one: the goal is met all the same."""
 
     def line(self) -> str:
-        missed = self.low - self.least if self.most else self.least - self.low
-        verdict = "met" if missed <= 0 else f"missed by {missed:{self.form}}"
-        end = "" if self.low == self.value else f" ({'to' if self.most else 'from'} {self.low:{self.form}})"
-        sign = "≤" if self.most else "≥"
-        return f"| {self.what} | {self.value:{self.form}}{end} | {sign} {self.least:{self.form}} | {verdict} |"
+        shown, verdict = self.said, "met" if self.met else ""
+        if self.value is not None:
+            shown, verdict = f"{self.value:{self.form}}", "no interval"
+        if self.value is not None and self.low is not None:
+            missed = self.low - self.least if self.most else self.least - self.low
+            verdict = "met" if missed <= 0 else f"missed by {missed:{self.form}}"
+            if self.low != self.value:
+                shown += f" ({'to' if self.most else 'from'} {self.low:{self.form}})"
+        return f"| {self.what} | {shown} | {'≤' if self.most else '≥'} {self.least:{self.form}} | {verdict} |"
 
 
 def main(words: list[str]) -> int:
     lines = ["| what | measured | goal | |", "| :--- | ---: | ---: | :--- |", *(goal.line() for goal in goals())]
-    missing = [name for name in NEEDED if not (BENCH / f"{name}.json").is_file()]
-    if missing:
-        lines += ["", f"Not measured yet: {', '.join(missing)}."]
+    for said, names in notes():
+        lines += ["", f"{said}: {', '.join(names)}."]
     text = README.read_text(encoding="utf-8")
     made = MARKED.sub(lambda found: f"{found[1]}\n" + "\n".join(lines) + f"\n\n{found[2]}", text)
     if words == ["check"]:
@@ -70,100 +104,158 @@ def main(words: list[str]) -> int:
     return 0
 
 
-NEEDED = (
-    "training-nano", "encodings-nano", "compiled-nano", "encodings-nano-32768", "memory-nano-32768", "peers-nano",
-    "training-micro", "compiled-micro", "peers-micro", "time-to-loss", "start", "reproduce",
-)  # fmt: skip
-
-TIMES = {
-    "start": ("`posbench table` over 100 finished runs, seconds", 1.5),
-    "reproduce": ("default study (`posbench reproduce`), seconds", 600),
-}
-"""Commands that are timed as a whole, and their goals in seconds."""
-
-
-def tables(name: str) -> list[dict[str, Any]]:
-    """Those of a file, none where there is no such file."""
+def stored(name: str) -> Any:
+    """What a file holds; None where there is no such file."""
     file = BENCH / f"{name}.json"
-    return json.loads(file.read_bytes()) if file.is_file() else []
+    return json.loads(file.read_bytes()) if file.is_file() else None
 
 
-def rows(name: str, task: str, length: int | None = None) -> list[Row]:
-    """What was measured of a comparison."""
+def notes() -> Iterator[tuple[str, list[str]]]:
+    """What has to be known of the tables as a whole, with the names of those of which it is true."""
+    commits = {name: commit_of(found) for name in NEEDED if (found := stored(name)) is not None}
+    for said, names in (
+        ("Not measured yet", [name for name in NEEDED if name not in commits]),
+        ("Measured on code with changes to its commit", [n for n, commit in commits.items() if WITH_CHANGES in commit]),
+        ("Of no known commit", [name for name, commit in commits.items() if not commit]),
+    ):
+        if names:
+            yield said, names
+
+
+def commit_of(found: Any) -> str:
+    if isinstance(found, dict):
+        return found.get("commit") or ""
+    return next((row["commit"] for table in found for row in table["rows"] if row.get("commit")), "")
+
+
+def rows(name: str, task: str, length: int | None = None, encoding: str | None = None) -> list[Row]:
+    """Of a comparison, also what could not be measured."""
     return [
         row
-        for table in tables(name)[:1]
+        for table in (stored(name) or [])[:1]
         for row in table["rows"]
-        if row["status"] == "ok" and row["task"] == task and length in (None, row["length"])
+        if row["task"] == task and length in (None, row["length"]) and encoding in (None, row["encoding"])
     ]
+
+
+def one(name: str, task: str, encoding: str, length: int | None = None) -> Row | None:
+    return next((row for row in rows(name, task, length) if row["name"] == encoding), None)
 
 
 def goals() -> Iterator[Goal]:
-    for size, width, ahead, share in (("nano", 128, 1.25, 0.70), ("micro", 256, 1.15, 0.85)):
-        for encoding, peer in best_peers(rows(f"peers-{size}", "train")):
-            what = f"training, width {width}, {encoding}: posbench over its best peer, {peer['name']}"
-            yield Goal(what, ahead, peer["ratio"], peer["ratio_low"])
-        for kind, how in (("training", "eager"), ("compiled", "compiled")):
-            for row in rows(f"{kind}-{size}", "train"):
-                if row["name"] == "none":
-                    what = f"training, width {width}, none, {how}: share of the GEMM bound"
-                    yield Goal(what, share, row["gemm_share"], row["gemm_share_low"])
-        for row in rows(f"training-{size}", "train"):
-            if row["name"] != "none":
-                least = 0.85 if row["name"] in ("t5", "shaw", "kerple") else 0.95
-                yield Goal(f"training, width {width}: {row['name']} over none", least, row["ratio"], row["ratio_low"])
+    for size, width, ahead, share in SIZES:
+        for encoding in dict.fromkeys(peer.encoding for peer in PEERS):
+            yield from against_peers(f"training, width {width}, {encoding}", ahead, f"peers-{size}", "train", encoding)
+        for kind, how in KINDS:
+            what = f"training, width {width}, none{how or ', eager'}: share of the GEMM bound"
+            yield held(what, share, one(f"{kind}-{size}", "train", "none"), "gemm_share")
+        for kind, how in KINDS:
+            for encoding, least in OVER_NONE.items():
+                row = one(f"{kind}-{size}", "train", encoding)
+                yield held(f"training, width {width}{how}: {encoding} over none", least, row)
     for name, length in (("encodings-nano", 8192), ("encodings-nano-32768", 32768)):
-        for row in rows(name, "eval", length):
-            if row["name"] in ("alibi", "t5"):
-                what = f"evaluation at {length:,}: time of {row['name']} over none"
-                yield Goal(what, SLOWEST, 1 / row["ratio"], 1 / row["ratio_low"], most=True)
-    yield from memory()
+        for encoding in ("alibi", "t5"):
+            what = f"evaluation at {length:,}: time of {encoding} over none"
+            yield held(what, SLOWEST, one(name, "eval", encoding, length), inverse=True)
+    for encoding in BY_DISTANCE:
+        yield from memory(encoding)
     for length in (4096, 8192):
-        for encoding, peer in best_peers(rows("peers-nano", "eval", length)):
-            if encoding not in AHEAD:
-                continue
-            what = f"evaluation at {length:,}, {encoding}: posbench over its best peer, {peer['name']}"
-            yield Goal(what, AHEAD[encoding], peer["ratio"], peer["ratio_low"])
-            if AHEAD[encoding] > 2:
-                same = [row for row in rows("peers-nano", "eval", length) if row["encoding"] == encoding]
-                ours = next(row for row in same if row["name"] == peer["against"])
-                extra = ours["extra_bytes"] / peer["extra_bytes"]
-                what = f"the same: memory above a short call, over {peer['name']}'s"
-                yield Goal(what, 0.05, extra, extra, ".3f", most=True)
-    for row in race():
-        what = f"seconds to {row['target']:.4f} nats over tuned AdamW's, {row['share']:.0%} of its steps"
-        yield Goal(what, 0.60, row["ratio"], row["ratio_high"], most=True)
+        for encoding, least in AHEAD.items():
+            what = f"evaluation at {length:,}, {encoding}"
+            yield from against_peers(what, least, "peers-nano", "eval", encoding, length, extra=least > 2)
+    yield race()
     for name, (what, most) in TIMES.items():
-        if (file := BENCH / f"{name}.json").is_file():
-            seconds = sorted(json.loads(file.read_bytes())["seconds"])
+        form = ".2f" if most < 60 else ".0f"
+        if (found := stored(name)) is None:
+            yield Goal(what, most, form=form, most=True)
+        else:
+            seconds = sorted(found["seconds"])
             slow = seconds[-max(1, median_rank(len(seconds)))]
-            yield Goal(what, most, statistics.median(seconds), slow, ".2f" if most < 60 else ".0f", most=True)
+            yield Goal(what, most, statistics.median(seconds), slow, form, most=True)
 
 
-def best_peers(found: list[Row]) -> Iterator[tuple[str, Row]]:
-    """Of each encoding the peer that posbench is ahead of least."""
-    peers = [row for row in found if row["ratio"] is not None]
-    for encoding in dict.fromkeys(row["encoding"] for row in peers):
-        yield encoding, min((row for row in peers if row["encoding"] == encoding), key=lambda row: row["ratio_low"])
+def held(what: str, goal: float, row: Row | None, key: str = "ratio", inverse: bool = False) -> Goal:
+    """A ratio of a row against its goal; with `inverse` the other way round, as times are to speeds."""
+    if row is None:
+        return Goal(what, goal, most=inverse)
+    if row["status"] != "ok":
+        return Goal(what, goal, said=f"n/a: {row['reason']}", most=inverse)
+    value, low = row.get(key), row.get(f"{key}_low")
+    if value is None:
+        return Goal(what, goal, said="n/a: what it is held against was not measured", most=inverse)
+    if inverse:
+        return Goal(what, goal, 1 / value, low and 1 / low, most=True)
+    return Goal(what, goal, value, low)
 
 
-def memory() -> Iterator[Goal]:
+def against_peers(
+    what: str, least: float, name: str, task: str, encoding: str, length: int | None = None, extra: bool = False
+) -> Iterator[Goal]:
+    """posbench's speed over that of its best peer, the one it is ahead of least; with `extra`, its memory over that
+    peer's too; and a line for each peer that could not be measured."""
+    same = rows(name, task, length, encoding)
+    peers = [row for row in same if row.get("against")]
+    if not peers:
+        yield Goal(f"{what}: posbench over its best peer", least)
+    measured = [row for row in peers if row["status"] == "ok" and row["ratio"] is not None]
+    best = min(measured, key=lambda row: row["ratio_low"] or row["ratio"], default=None)
+    for row in peers:
+        ours = next((one for one in same if one["name"] == row["against"]), None)
+        if row is best:
+            how = f" ({ours['variant']})" if ours and ours.get("variant") else ""
+            theirs = f" ({row['variant']})" if row.get("variant") else ""
+            yield held(f"{what}: posbench{how} over its best peer, {row['name']}{theirs}", least, row)
+            if extra:
+                yield less(f"the same: memory above a short call, over {row['name']}'s", ours, row)
+        elif row["status"] != "ok" and row["reason"].startswith(OUT_OF_MEMORY) and ours and ours["status"] == "ok":
+            yield Goal(f"{what}: {row['name']}", least, said=f"the peer cannot: {row['reason']}", met=True)
+        elif row not in measured:
+            yield held(f"{what}: {row['name']}", least, row)
+
+
+def less(what: str, ours: Row | None, theirs: Row) -> Goal:
+    """Extra memory at most a twentieth of a peer's."""
+    mine, other = ours and ours["extra_bytes"], theirs["extra_bytes"]
+    if mine is None or not other:
+        return Goal(what, 0.05, form=".3f", most=True, said="n/a: one of them took none that could be measured")
+    return Goal(what, 0.05, mine / other, mine / other, ".3f", most=True)
+
+
+def memory(encoding: str) -> Iterator[Goal]:
     """Peak memory of one window over that of 1,024 tokens, and whether its growth doubles with the length."""
-    peaks = {(row["name"], row["length"]): row["peak_bytes"] / MIB for row in rows("memory-nano-32768", "eval")}
-    for name in dict.fromkeys(name for name, length in peaks):
-        if (name, 32768) in peaks and name != "none":
-            grown = peaks[name, 32768] - peaks[name, 1024]
-            yield Goal(f"evaluation at 32,768, {name}: MiB above 1,024", 300, grown, grown, ".0f", True)
-            steps = [peaks[name, 2 * length] - peaks[name, length] for length in (8192, 16384)]
-            times = steps[1] / steps[0]
-            yield Goal("the same: from 16,384 to 32,768 over from 8,192 to 16,384", 2.2, times, times, most=True)
+    found = {length: one("memory-nano-32768", "eval", encoding, length) for length in (1024, 8192, 16384, 32768)}
+    what = f"evaluation at 32,768, {encoding}: MiB above 1,024"
+    then = f"evaluation at 32,768, {encoding}: growth from 16,384 over from 8,192 to 16,384"
+    peaks = {n: row["peak_bytes"] / MIB for n, row in found.items() if row and row["status"] == "ok"}
+    lacking = [row["reason"] for row in found.values() if row and row["status"] != "ok"]
+    said = f"n/a: {lacking[0]}" if lacking else "not measured"
+    if 1024 in peaks and 32768 in peaks:
+        grown = peaks[32768] - peaks[1024]
+        yield Goal(what, 300, grown, grown, ".0f", most=True)
+    else:
+        yield Goal(what, 300, form=".0f", most=True, said=said)
+    if not all(length in peaks for length in (8192, 16384, 32768)):
+        yield Goal(then, 2.2, most=True, said=said)
+        return
+    first, second = peaks[16384] - peaks[8192], peaks[32768] - peaks[16384]
+    if first > 0:
+        yield Goal(then, 2.2, second / first, second / first, most=True)
+    else:
+        yield Goal(then, 2.2, most=True, said=f"{first:.0f} MiB, then {second:.0f}", met=second <= 0)
 
 
-def race() -> list[Row]:
+def race() -> Goal:
     """The recipe at its best share."""
-    return [
-        row for table in tables("time-to-loss") for row in table["rows"] if row.get("best") and row.get("ratio_high")
-    ]
+    what = "seconds to a loss over tuned AdamW's"
+    recipes = [row for table in stored("time-to-loss") or [] for row in table["rows"] if "share" in row]
+    row = next((row for row in recipes if row["best"]), None)
+    if not recipes:
+        return Goal(what, 0.60, most=True)
+    if row is None:
+        return Goal(what, 0.60, most=True, said="missed: no share of the steps reaches it at every seed")
+    others = f", {row['ratio_others']:.2f} of the seeds on which nothing was chosen" if row.get("ratio_others") else ""
+    what = f"seconds to {row['target']:.4f} nats over tuned AdamW's, {row['share']:.0%} of its steps{others}"
+    return Goal(what, 0.60, row["ratio"], row["ratio_high"], most=True)
 
 
 if __name__ == "__main__":

@@ -22,46 +22,160 @@ def goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def table(name: str, *rows: dict[str, Any]) -> str:
-    whole = {"status": "ok", "task": "train", "length": 128, "ratio": None}
+    whole = {"status": "ok", "reason": None, "task": "train", "length": 128, "ratio": None, "ratio_low": None}
     return json.dumps([{"title": name, "rows": [whole | row for row in rows]}])
+
+
+def lines(goals: ModuleType, *words: str) -> list[str]:
+    """Those that hold all the words."""
+    return [line for line in (goal.line() for goal in goals.goals()) if all(word in line for word in words)]
+
+
+OURS = {"name": "posbench", "encoding": "rope", "variant": "compiled"}
+
+
+def peer(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "encoding": "rope", "against": "posbench", **more}
 
 
 def test_a_goal_is_met_when_the_worse_end_of_its_interval_reaches_it(goals: ModuleType, tmp_path: Path):
     rows = [
-        {"name": "posbench", "encoding": "rope"},
-        {"name": "neox", "encoding": "rope", "ratio": 1.5, "ratio_low": 1.3},
-        {"name": "phi", "encoding": "rope", "ratio": 1.4, "ratio_low": 1.2},  # the best peer
-        {"name": "bloom", "encoding": "alibi", "ratio": 2.0, "ratio_low": 1.25},
-        {"name": "gone", "encoding": "alibi", "status": "n/a"},
+        OURS,
+        peer("neox", ratio=1.5, ratio_low=1.3),
+        peer("phi", ratio=1.4, ratio_low=1.2, variant="eager"),  # the best peer
+        peer("bloom", encoding="alibi", ratio=2.0, ratio_low=1.25),
     ]
     (tmp_path / "peers-nano.json").write_text(table("peers", *rows))
-    assert [goal.line() for goal in goals.goals()] == [
-        "| training, width 128, rope: posbench over its best peer, phi | 1.40 (from 1.20) | ≥ 1.25 | missed by 0.05 |",
+    assert lines(goals, "training, width 128", "best peer, ") == [
+        "| training, width 128, rope: posbench (compiled) over its best peer, phi (eager) | 1.40 (from 1.20) | ≥ 1.25 "
+        "| missed by 0.05 |",
         "| training, width 128, alibi: posbench over its best peer, bloom | 2.00 (from 1.25) | ≥ 1.25 | met |",
     ]
+
+
+def test_what_could_not_be_measured_has_a_line_with_its_reason(goals: ModuleType, tmp_path: Path):
+    """A peer that is not there says nothing about posbench; one that runs out of memory has lost."""
+    rows = [
+        OURS,
+        peer("llama", status="n/a", reason="transformers is not installed"),
+        peer("phi", status="n/a", reason="out of memory (12 GiB)"),
+        peer("neox", ratio=1.5),  # of five rounds
+        {"name": "none", "encoding": "none", "status": "n/a", "reason": "it failed"},
+        peer("gpt", encoding="none", against="none"),
+    ]
+    (tmp_path / "peers-nano.json").write_text(table("peers", *rows))
+    of = "| training, width 128, "
+    assert lines(goals, "width 128", "rope: ", "1.25") == [
+        f"{of}rope: llama | n/a: transformers is not installed | ≥ 1.25 |  |",
+        f"{of}rope: phi | the peer cannot: out of memory (12 GiB) | ≥ 1.25 | met |",
+        f"{of}rope: posbench (compiled) over its best peer, neox | 1.50 | ≥ 1.25 | no interval |",
+    ]
+    assert lines(goals, "width 128, none: gpt") == [
+        f"{of}none: gpt | n/a: what it is held against was not measured | ≥ 1.25 |  |"
+    ]
+    assert lines(goals, "width 128, t5: ") == [f"{of}t5: posbench over its best peer | not measured | ≥ 1.25 |  |"]
+
+
+def test_every_goal_has_a_line_before_anything_is_measured(goals: ModuleType):
+    found = lines(goals)
+    assert all("| not measured |" in line for line in found)
+    assert len([line for line in found if "over none" in line]) == 2 * 2 * 7 + 2 * 2  # widths, kinds; lengths
+    assert len([line for line in found if "GEMM bound" in line]) == 2 * 2
+    assert len([line for line in found if "MiB above" in line]) == 5
+
+
+def test_eager_and_compiled_training_are_both_shown(goals: ModuleType, tmp_path: Path):
+    for kind, ratio in (("training", 0.9), ("compiled", 0.8)):
+        none = {"name": "none", "encoding": "none", "gemm_share": ratio, "gemm_share_low": ratio}
+        t5 = {"name": "t5", "encoding": "t5", "ratio": ratio, "ratio_low": ratio}
+        (tmp_path / f"{kind}-nano.json").write_text(table(kind, none, t5))
+    assert lines(goals, "width 128", "t5 over none") == [
+        "| training, width 128: t5 over none | 0.90 | ≥ 0.85 | met |",
+        "| training, width 128, compiled: t5 over none | 0.80 | ≥ 0.85 | missed by 0.05 |",
+    ]
+    assert [line.split("|")[2].strip() for line in lines(goals, "width 128", "GEMM")] == ["0.90", "0.80"]
 
 
 def test_a_time_may_be_at_most_so_long_at_its_longest(goals: ModuleType, tmp_path: Path):
     """0.8 of the speed is 1.25 of the time, and 0.625 of it 1.6, 0.2 above 1.4."""
     row = {"task": "eval", "length": 8192, "encoding": "t5", "name": "t5", "ratio": 0.8, "ratio_low": 0.625}
     (tmp_path / "encodings-nano.json").write_text(table("encodings", row))
-    [goal] = goals.goals()
-    assert goal.line() == "| evaluation at 8,192: time of t5 over none | 1.25 (to 1.60) | ≤ 1.40 | missed by 0.20 |"
-
-
-def test_memory_is_above_that_of_1024_tokens_and_its_growth_is_held_against_the_lengths(
-    goals: ModuleType, tmp_path: Path
-):
-    """100 MiB, 130, 160 and 220: 120 above the first, and the last two steps are 30 and 60."""
-    peaks = {1024: 100, 8192: 130, 16384: 160, 32768: 220}
-    rows = [
-        {"task": "eval", "name": "t5", "encoding": "t5", "length": length, "peak_bytes": mib * 2**20}
-        for length, mib in peaks.items()
+    assert lines(goals, "8,192: time of t5") == [
+        "| evaluation at 8,192: time of t5 over none | 1.25 (to 1.60) | ≤ 1.40 | missed by 0.20 |"
     ]
-    (tmp_path / "memory-nano-32768.json").write_text(table("memory", *rows))
-    above, growth = goals.goals()
-    assert above.line() == "| evaluation at 32,768, t5: MiB above 1,024 | 120 | ≤ 300 | met |"
-    assert (growth.value, growth.least) == (2.0, 2.2)
+
+
+def peaks(**mib: int | None) -> list[dict[str, Any]]:
+    """Of t5 by length; None: out of memory."""
+    row = {"task": "eval", "name": "t5", "encoding": "t5"}
+    return [
+        row
+        | {"length": int(length[1:])}
+        | ({"status": "n/a", "reason": "out of memory (1 GiB)"} if one is None else {"peak_bytes": one * 2**20})
+        for length, one in mib.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "above", "growth"),
+    [
+        # 120 above the first; the last two steps are 30 and 60.
+        (
+            {"_1024": 100, "_8192": 130, "_16384": 160, "_32768": 220},
+            "120 | ≤ 300 | met",
+            "2.00 | ≤ 2.20 | met",
+        ),
+        (
+            {"_1024": 100, "_8192": 130, "_16384": 130, "_32768": 130},
+            "30 | ≤ 300 | met",
+            "0 MiB, then 0 | ≤ 2.20 | met",
+        ),
+        ({"_1024": 100, "_8192": 130, "_16384": 130, "_32768": 140}, "40 | ≤ 300 | met", "0 MiB, then 10 | ≤ 2.20 | "),
+        (
+            {"_1024": 100, "_8192": 130, "_16384": 160, "_32768": None},
+            "n/a: out of memory (1 GiB) | ≤ 300 | ",
+            "n/a: out of memory (1 GiB) | ≤ 2.20 | ",
+        ),
+        (
+            {"_1024": None, "_8192": 130, "_16384": 160, "_32768": 220},
+            "n/a: out of memory (1 GiB) | ≤ 300 | ",
+            "2.00 | ≤ 2.20 | met",
+        ),
+    ],
+)
+def test_memory_is_above_that_of_1024_tokens_and_its_growth_is_held_against_the_lengths(
+    goals: ModuleType, tmp_path: Path, measured: dict[str, int | None], above: str, growth: str
+):
+    (tmp_path / "memory-nano-32768.json").write_text(table("memory", *peaks(**measured)))
+    assert lines(goals, "32,768, t5") == [
+        f"| evaluation at 32,768, t5: MiB above 1,024 | {above} |",
+        f"| evaluation at 32,768, t5: growth from 16,384 over from 8,192 to 16,384 | {growth} |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("extra", "shown"),
+    [(2000, "0.050 | ≤ 0.050 | met"), (0, "n/a: one of them took none that could be measured | ≤ 0.050 | ")],
+)
+def test_memory_is_held_against_the_best_peers(goals: ModuleType, tmp_path: Path, extra: int, shown: str):
+    at = {"task": "eval", "length": 8192, "encoding": "t5"}
+    ours = OURS | at | {"extra_bytes": 100}
+    theirs = peer("x", ratio=9.0, ratio_low=8.0) | at | {"extra_bytes": extra}
+    (tmp_path / "peers-nano.json").write_text(table("peers", ours, theirs))
+    assert lines(goals, "memory above a short call") == [f"| the same: memory above a short call, over x's | {shown} |"]
+
+
+def test_a_race_without_a_winner_is_missed(goals: ModuleType, tmp_path: Path):
+    rows = [{"recipe": "adamw", "share": 1.0, "best": False}, {"recipe": "muon", "share": 0.5, "best": False}]
+    (tmp_path / "time-to-loss.json").write_text(table("race", {"rate": 1e-3, "best": True}, *rows))
+    [line] = lines(goals, "tuned AdamW")
+    assert "missed: no share of the steps reaches it at every seed" in line
+    won = rows[1] | {"best": True, "target": 4.2, "ratio": 0.5, "ratio_high": 0.58, "ratio_others": 0.55}
+    (tmp_path / "time-to-loss.json").write_text(table("race", rows[0], won))
+    assert lines(goals, "tuned AdamW") == [
+        "| seconds to 4.2000 nats over tuned AdamW's, 50% of its steps, 0.55 of the seeds on which nothing was chosen "
+        "| 0.50 (to 0.58) | ≤ 0.60 | met |"
+    ]
 
 
 def test_what_is_between_the_marks_is_made_again_and_checked(goals: ModuleType, tmp_path: Path):
@@ -74,12 +188,22 @@ def test_what_is_between_the_marks_is_made_again_and_checked(goals: ModuleType, 
     assert text.endswith("<!-- end of goals -->\nmore\n")
 
 
+def test_tables_of_changed_code_are_named(goals: ModuleType, tmp_path: Path):
+    for name, commit in (("training-nano", "0123 with changes"), ("compiled-nano", "0123")):
+        (tmp_path / f"{name}.json").write_text(table(name, {"name": "x", "encoding": "x", "commit": commit}))
+    (tmp_path / "start.json").write_text('{"seconds": [1.2]}')
+    found = dict(goals.notes())
+    assert found["Measured on code with changes to its commit"] == ["training-nano"]
+    assert found["Of no known commit"] == ["start"]
+    assert "encodings-nano" in found["Not measured yet"]
+
+
 def test_a_command_is_as_slow_as_the_worse_end_of_its_median(goals: ModuleType, tmp_path: Path):
     """Of three times that is the slowest, of 20 the 15th (rounds.median_rank)."""
     (tmp_path / "start.json").write_text('{"seconds": [1.2, 1.75, 1.3]}')
     (tmp_path / "reproduce.json").write_text('{"seconds": [545]}')
-    start, whole = goals.goals()
-    assert start.line().endswith("| 1.30 (to 1.75) | ≤ 1.50 | missed by 0.25 |")
-    assert whole.line().endswith("| 545 | ≤ 600 | met |")
+    [start], [whole] = lines(goals, "`posbench table`"), lines(goals, "default study")
+    assert start.endswith("| 1.30 (to 1.75) | ≤ 1.50 | missed by 0.25 |")
+    assert whole.endswith("| 545 | ≤ 600 | met |")
     (tmp_path / "start.json").write_text(json.dumps({"seconds": [1.2] * 14 + [1.4] + [9.0] * 5}))
-    assert next(goals.goals()).line().endswith("| 1.20 (to 1.40) | ≤ 1.50 | met |")
+    assert lines(goals, "`posbench table`")[0].endswith("| 1.20 (to 1.40) | ≤ 1.50 | met |")
