@@ -24,6 +24,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -41,6 +42,9 @@ CALLS = 3
 
 OUT_OF_MEMORY = "out of memory"
 """How the reason of a cell begins that had too little."""
+
+LOOK_SECONDS = 0.2
+"""Between two looks at whether whoever started this process is still there."""
 
 TRIAL_SECONDS = 3.0
 """After which no further call is made."""
@@ -83,8 +87,9 @@ def run(cell: Cell, limit: int, seconds: float) -> Trial:
         start_new_session=True,  # so that the compiler's own processes end with it
     )
     _running.add(process)
+    asked = {"cell": cell.to_dict(), "limit": limit, "starter": os.getpid()}
     try:
-        out, err = process.communicate(json.dumps({"cell": cell.to_dict(), "limit": limit}), timeout=seconds)
+        out, err = process.communicate(json.dumps(asked), timeout=seconds)
     except subprocess.TimeoutExpired:
         return Trial(f"not done within {seconds:g} s")
     finally:
@@ -199,9 +204,19 @@ def _limit(extra: int, device: torch.device) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (mapped + extra, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
+def _outlive_nobody(starter: int) -> None:
+    """End this process, and with it the compiler's, when the one that started it is gone: its limit is gone as well."""
+    while os.getppid() == starter:
+        time.sleep(LOOK_SECONDS)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
 def main() -> None:
     """Read a cell and a limit on stdin, and print its trial as the last line."""
     asked = json.load(sys.stdin)
+    threading.Thread(target=_outlive_nobody, args=(asked["starter"],), daemon=True).start()
     print("\n" + json.dumps(asdict(here(from_dict(asked["cell"]), asked["limit"]))))
 
 

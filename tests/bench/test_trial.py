@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -54,6 +55,19 @@ def test_a_process_that_ends_otherwise_is_marked(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(subprocess, "Popen", instead)
     assert (trial.run(works.cell(), GIB, 60).reason or "").endswith(reason)
+
+
+def test_a_trial_ends_with_all_of_its_processes_when_its_starter_has_ended(monkeypatch: pytest.MonkeyPatch):
+    """Whoever is killed cannot end it, and its limit is gone with them."""
+    ended: list[object] = []
+    parents = iter([7, 7, 1])
+    monkeypatch.setattr(trial, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(trial.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(trial.os, "getpgrp", trial.os.getpid)
+    monkeypatch.setattr(trial.os, "killpg", lambda group, number: ended.append((group, number)))
+    monkeypatch.setattr(trial.os, "_exit", ended.append)
+    trial._outlive_nobody(7)
+    assert ended == [(0, signal.SIGKILL), 1]
 
 
 @pytest.fixture
