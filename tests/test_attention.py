@@ -95,6 +95,22 @@ def test_every_kernel_over_more_than_one_block(case, device):
 
 
 @pytest.mark.parametrize(
+    ("queries", "keys"),
+    [
+        *((n, n) for n in (kernels.SQUARE, kernels.SQUARE + 1, 700, kernels.BIAS_BLOCK)),
+        (1, kernels.SQUARE),
+        (1, kernels.SQUARE + 1),
+        (130, kernels.SQUARE + 1),
+    ],
+)
+@pytest.mark.parametrize("windowed", [False, True])
+def test_a_strided_bias_at_the_border_of_one_small_tensor(queries, keys, windowed):
+    """512 keys are one, turned as a whole; from 513 on keys and values are turned, here in one block of queries."""
+    e = Toy(SMALL) if windowed else encoding(ALIBI, SMALL)
+    assert "strided" in compare(e, queries, keys)
+
+
+@pytest.mark.parametrize(
     ("case", "kernel"), [(NONE, "causal"), (ALIBI, "strided"), (T5, "dense"), (("shaw", {}), "blocks")]
 )
 def test_the_kernel_follows_from_the_hooks(case, kernel):
