@@ -163,7 +163,7 @@ def _missing_tokens(tokens: Path) -> Iterator[str]:
             headers.append(read_header(file.parent))
         except UserError as error:
             print(f"note: {error.message}", file=sys.stderr)
-    of_it = [h for h in headers if (h["corpus"]["name"], h["tokenizer"]["name"]) == ("sotu_books", "bpe")]
+    of_it = [h for h in headers if (h["corpus"]["name"], h["tokenizer"]["kind"]) == ("sotu_books", "bpe")]
     if not of_it:
         yield f"sotu_books in {tokens}; elsewhere: posbench data prepare sotu_books --out {tokens}"
     elif not any(is_current(header) for header in of_it):

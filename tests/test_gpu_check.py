@@ -13,6 +13,9 @@ from types import ModuleType
 import pytest
 import scripted
 
+from posbench.compose import compose
+from posbench.data import tokens
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -114,6 +117,20 @@ def test_all_that_is_missing_is_named_at_once(tmp_path):
 def test_a_folder_without_the_corpus_is_named_with_the_command_that_makes_it(gpu_check, tmp_path):
     [line] = gpu_check._missing_tokens(tmp_path)
     assert f"posbench data prepare sotu_books --out {tmp_path}" in line
+
+
+def test_a_folder_that_posbench_has_prepared_is_taken(gpu_check, tmp_path):
+    """Of a text that stands in for the corpus, by the header that is written of one; and not of another tokenizer's."""
+    (tmp_path / "text").mkdir()
+    for split in ("train", "validation", "test"):
+        (tmp_path / "text" / f"{split}.txt").write_text(f"All work and no play, {split}. " * 20)
+    words = ["data=files", f"data.path={tmp_path / 'text'}"]
+    for words_of_it, good in ((["tokenizer=bytes"], False), (["tokenizer=bpe", "tokenizer.vocab_size=260"], True)):
+        config = compose([*words, *words_of_it])
+        header = tokens.prepare(config.data, config.tokenizer, root=tmp_path / "tokens").path / "header.json"
+        found = json.loads(header.read_text())
+        header.write_text(json.dumps(found | {"corpus": found["corpus"] | {"name": "sotu_books"}}))
+        assert (list(gpu_check._missing_tokens(tmp_path / "tokens")) == []) is good
 
 
 def bench(folder: Path, **own: float) -> None:
