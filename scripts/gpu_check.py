@@ -21,6 +21,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -124,8 +125,21 @@ def _missing(tokens: Path, tiny: bool) -> Iterator[str]:
         yield f"the folder of prepared token files {tokens}"
     elif not lacking:
         yield from _missing_tokens(tokens)
+    if right and not lacking:
+        yield from _missing_beneath()
     if right and not tiny:
         yield from _missing_on_cuda()
+
+
+def _missing_beneath() -> Iterator[str]:
+    """What the modules themselves need shows in a command alone: some import it late."""
+    with tempfile.TemporaryDirectory() as empty:
+        words = [sys.executable, "-m", "posbench", "runs", "--format", "csv"]
+        said = subprocess.run(
+            words, env=os.environ | {"POSBENCH_RUNS": empty}, capture_output=True, text=True, check=False
+        ).stderr
+    if "Traceback" in said:
+        yield f"what `posbench runs` needs of {sys.executable}: {said.strip().splitlines()[-1]}"
 
 
 def _missing_on_cuda() -> Iterator[str]:

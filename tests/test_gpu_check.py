@@ -114,6 +114,15 @@ def test_all_that_is_missing_is_named_at_once(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.process
+def test_a_module_that_another_one_needs_is_named_before_anything_runs(gpu_check, tmp_path, monkeypatch):
+    assert list(gpu_check._missing_beneath()) == []
+    (tmp_path / "typer.py").write_text("import nothing_of_that_name\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    [line] = gpu_check._missing_beneath()
+    assert line.endswith("ModuleNotFoundError: No module named 'nothing_of_that_name'")
+
+
 def test_a_folder_without_the_corpus_is_named_with_the_command_that_makes_it(gpu_check, tmp_path):
     [line] = gpu_check._missing_tokens(tmp_path)
     assert f"posbench data prepare sotu_books --out {tmp_path}" in line
