@@ -126,8 +126,8 @@ def failure_table(rows: Iterable[Row]) -> Table | None:
             "for all lengths together; of fewer than three seeds the text's alone, for these checkpoints). In tokens, "
             "and in multiples of L.",
             "best at, above L from: nonoverlapping windows as in the paper, where longer ones lower the mean unless "
-            "the model gets worse: of the lengths read, and no finer than these, the one with the lowest perplexity, and "
-            "the first past it that is above the value at L.",
+            "the model gets worse: of the lengths read, and no finer than these, the one with the lowest perplexity, "
+            "and the first past it that is above the value at L.",
         ],
         records,
     )
