@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tables of results/bench, on a machine that does nothing else: about three hours on two cores.
+# The tables of results/bench, on a machine that does nothing else: some four hours on two cores.
 #
 #   bash scripts/bench.sh                 all of them
 #   bash scripts/bench.sh peers-nano      one; its name is the name of its files
