@@ -220,11 +220,11 @@ def tests(tiny: bool) -> int:
 
 def warm(settings: list[str]) -> int:
     """Run the trial of each training cell in a process of its own, all at once: what they compile is kept."""
-    from posbench.bench import entries
-    from posbench.compose import compose
-
     # What a shell starts in the background ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    from posbench.bench import entries, trial
+    from posbench.compose import compose
+
     configs = {name: compose([*settings, f"encoding={name}"]) for name in ENCODINGS}
     of_training = [e for e in entries.of_encodings(configs, entries.Work(2048, [])) if e.task == "train"]
     pool = ThreadPoolExecutor(len(of_training))
@@ -232,7 +232,8 @@ def warm(settings: list[str]) -> int:
         for entry, found in zip(of_training, pool.map(_trial, of_training), strict=True):
             print(entry.label, found.reason or f"{found.seconds:.3f} s a step")
     except KeyboardInterrupt:
-        os._exit(130)  # at once: threads that wait for a trial would be waited for, and a trial ends with this process
+        trial.stop()
+        os._exit(130)  # at once: a thread may be about to begin another, which then ends with this process
     return 0
 
 

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 import scripted
 
+from posbench.bench import trial
 from posbench.compose import compose
 from posbench.data import tokens
 
@@ -140,6 +141,26 @@ def test_a_folder_that_posbench_has_prepared_is_taken(gpu_check, tmp_path):
         found = json.loads(header.read_text())
         header.write_text(json.dumps(found | {"corpus": found["corpus"] | {"name": "sotu_books"}}))
         assert (list(gpu_check._missing_tokens(tmp_path / "tokens")) == []) is good
+
+
+def test_what_compiles_beforehand_ends_its_trials_when_its_time_is_over(gpu_check, monkeypatch):
+    """And waits for none of them."""
+    ended = []
+
+    def interrupted(entry):
+        raise KeyboardInterrupt
+
+    def leave(status):
+        ended.append(status)
+        raise SystemExit(status)
+
+    monkeypatch.setattr(gpu_check, "_trial", interrupted)
+    monkeypatch.setattr(gpu_check.os, "_exit", leave)
+    monkeypatch.setattr(trial, "stop", lambda: ended.append("stopped"))
+    with pytest.raises(SystemExit):
+        gpu_check.warm(["model=nano"])
+    assert ended == ["stopped", 130]
+    assert gpu_check.TRIAL_SECONDS <= 60
 
 
 def bench(folder: Path, **own: float) -> None:
