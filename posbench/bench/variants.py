@@ -104,13 +104,14 @@ class Trials:
 
     def _side_by_side(self, entries: Sequence[Entry]) -> Generator[Entry]:
         """Several at a time, each with its share of the memory; what that is too little for is tried again alone."""
+        refused = [entry for entry in entries if entry.reason is not None]
         pool = ThreadPoolExecutor(AT_ONCE)
         futures = [pool.submit(self.attempt, entry, AT_ONCE) for entry in entries]
         again = []
         try:
             for entry, future in zip(entries, futures, strict=True):
                 future.result()
-                if Trial(entry.reason).ran_out:
+                if Trial(entry.reason).ran_out and entry not in refused:
                     again.append(entry)
                 else:
                     yield entry
