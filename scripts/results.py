@@ -256,8 +256,14 @@ def _answer(folder: Folder) -> str:
         table = summary_table(texts(folder.rows)[0], folder.costs)
         verdicts = claims.judge(study.load(folder.study).claims, folder.rows, folder.costs)
     counts = Counter(verdict.text for verdict in verdicts)
-    lines = [tables.render(table, "md") if table else ""]
+    lines = []
+    if missing := _missing(folder):
+        asked = folder.asked["runs"]
+        lines += [f"**So far {len(asked.keys() - missing.keys())} of {len(asked)} runs**; the rest is listed under "
+                  f"[{folder.path.name}]({folder.path.name}/README.md).\n"]  # fmt: skip
+    lines += [tables.render(table, "md") if table else ""]
     lines += [f"![Perplexity by length in both protocols]({folder.path.name}/figures/answer.svg)\n"]
+    lines += ["Dotted: L. Bands: 95 %. Left, every target of the test split; right, the same targets at each length.\n"]
     primary = [verdict for verdict in claims.in_order(verdicts) if verdict.claim.primary]
     if primary:
         lines += [

@@ -13,6 +13,7 @@ from typing import Any
 from posbench.records import digest8
 from posbench.report.claims.claim import MARGIN
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison
+from posbench.report.claims.failure import failing
 from posbench.report.claims.speed import Bench
 from posbench.report.curves import compare_lines, interval
 from posbench.report.lengths import perplexity_text, ratio_cell
@@ -75,6 +76,7 @@ def _columns(key: str, part: Part) -> list[Column]:
             Column("all_verdict", "past L", right=False),
         ]
     return [
+        Column("fails_at", "fails at"),
         Column("same_ratio", f"same targets: {length} over L [95 %]"),
         Column("same_verdict", "longer context", right=False),
     ]
@@ -111,7 +113,19 @@ def _record(line: Line, flat: Part | None, same: Part | None, bench: Bench) -> d
         }
         if ours is not None and key == "all":
             record["longest"] = _perplexity(ours, length)
+        if ours is not None and key == "same":
+            record |= _within(part, ours, home)
     return record | _speed(line, bench)
+
+
+def _within(part: Part, line: Line, home: int) -> dict[str, Any]:
+    """Where it fails, and what it gains from the second half of the context that it was trained with."""
+    failure = failing(part, line)
+    found: dict[str, Any] = {"fails_at": None, "not_to": None, "half": None}
+    if failure is not None:
+        found |= {"fails_at": failure.at(), "not_to": max(failure.by_length)}
+    gain = compare_lines(line, home, line, home // 2) if line.measured(home // 2) and line.measured(home) else None
+    return found if gain is None else found | {"half": exp(gain.mean)}
 
 
 def _speed(line: Line, bench: Bench) -> dict[str, Any]:
@@ -159,6 +173,8 @@ def _cell(key: str, record: dict[str, Any]) -> Cell:
     if key in ("home", "longest"):
         source = record["row"] if key == "home" else record["all_row"]
         return EMPTY if value is None else Cell(value, perplexity_text(value), source=source)
+    if key == "fails_at" and value is None:
+        return EMPTY if record.get("not_to") is None else Cell(None, f"not to {record['not_to']:,}")
     if key.endswith("_ratio") or key == "speed":
         name = key.removesuffix("_ratio")
         low, high = record[f"{name}_low"], record[f"{name}_high"]
@@ -175,6 +191,8 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
     ]
     if any(record["undertrained"] for record in records):
         notes.append("† undertrained: at L not below the bigram, so that past L it has nothing to lose.")
+    if not any(line.one.encoding == "bigram" for part in (flat, same) if part for line in part.references):
+        notes.append("No bigram was read beside them, so that none can be marked undertrained.")
     if flat:
         notes.append(
             f"{flat.lengths[-1]:,} over L: in nonoverlapping windows, where longer ones lower the mean unless the "
@@ -183,6 +201,13 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
     if same:
         notes.append(
             f"same targets, {same.lengths[-1]:,} over L: with more of their own document before them. helps, harms, "
-            "not used: better, worse, the same with it."
+            "not used: better, worse, the same with it. fails at: the first length read past L that is worse than L, "
+            "interval above 1 (95 % for all lengths together)."
         )
+        halves = [f"{record['encoding']} {record['half']:.3f}" for record in records if record.get("half") is not None]
+        if halves:
+            notes.append(
+                "How much of the context that it was trained with each uses: on the same targets the perplexity at L "
+                f"over that at L/2 is {', '.join(halves)}. What gains next to nothing there has little to gain past L."
+            )
     return notes

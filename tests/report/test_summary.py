@@ -74,6 +74,21 @@ def test_what_learned_nothing_is_marked_since_it_has_nothing_to_lose(make, refer
     assert "alibi †" in text
     assert "rope †" not in text
     assert "† undertrained" in text
+    assert "No bigram" not in text
+    assert "No bigram" in render(summary_table(texts(rows[:-1])[0])), "without it a mark would be missed"
+
+
+def test_where_it_fails_stands_beside_what_the_context_up_to_l_is_worth(make):
+    """Fails at 136, though it is read at 512 too; the second half of the context gains 45 to 40."""
+    rows = [
+        make("rope", length, value, **SAME) for length, value in ((64, 45.0), (128, 40.0), (136, 41.0), (512, 50.0))
+    ]
+    rows += [make("alibi", length, 40.0, **SAME) for length in (128, 512)]
+    table = summary_table(texts(rows)[0])
+    found = {record["encoding"]: (record["fails_at"], record["half"]) for record in table.records}
+    assert found == {"rope": (136, pytest.approx(40 / 45)), "alibi": (None, None)}
+    assert "rope 0.889." in " ".join(render(table).split())
+    assert "not to 512" in render(table)
 
 
 def test_each_ratio_names_the_length_it_goes_to_whatever_the_other_protocol_reads(make):

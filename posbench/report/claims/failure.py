@@ -133,13 +133,20 @@ def failure_table(rows: Iterable[Row]) -> Table | None:
     )
 
 
-def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, Any] | None:
+def failing(part: Part, line: Line) -> Failure | None:
+    """Of all lengths at which a line of same-targets was read; None where it was not read at L and past it."""
     train_length = line.train_length
-    assert train_length is not None
-    read = [length for length in candidates(train_length, part.lengths[-1]) if line.measured(length)]
-    found = failure(line, read) if read and line.measured(train_length) else None
-    if found is None:
+    if train_length is None or not line.measured(train_length):
         return None
+    read = [length for length in candidates(train_length, part.lengths[-1]) if line.measured(length)]
+    return failure(line, read)
+
+
+def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, Any] | None:
+    found, train_length = failing(part, line), line.train_length
+    if found is None or train_length is None:
+        return None
+    read = sorted(found.by_length)
     ours = next((one for one in flat if one.key == line.key), None)
     best, back = _readings(ours, train_length)
     record: dict[str, Any] = {

@@ -149,6 +149,9 @@ def _ours(verdict: Verdict) -> list[Cell]:
     if claim.about_failure:
         bound = _length_text(claim.right.length, claim.right.train_length)
         side = cell(f"{claim.left.name} {claim.left.train_length:,}")
+        if verdict.failure is not None and verdict.ratio is not None:
+            at = verdict.failure.at(claim.border) or max(verdict.failure.by_length)
+            ratio = Cell(verdict.ratio.value, f"{ratio_text(verdict.ratio.value)} at {at:,}")
         return [head, side, _fails(verdict.failure, claim), cell("by"), cell(bound), ratio, interval]
     sides = [cell(_side_text(side)) for side in (claim.left, claim.right)]
     return [head, sides[0], _shown(verdict.left, claim), sides[1], _shown(verdict.right, claim), ratio, interval]

@@ -31,8 +31,9 @@ def by_context(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
             ends = [(curve.measured[-1], curve.line) for _, curve in found]
             end_labels(one, [(end.length, value(end), named(line, homes), look[id(line)]) for end, line in ends])
     notes = [
-        "Below 0 the longer context helps, above 0 it harms; flat means that it is not used. Bands: 95 % of the paired "
-        "difference, over seeds and text of three seeds or more, over the text alone of fewer."
+        "Where a curve falls the longer context helps, where it rises it harms, where it is flat it is not used: up to "
+        "L that says how much context is used at all. Bands: 95 % of the paired difference, over seeds and text of "
+        "three seeds or more, over the text alone of fewer."
     ]
     others = [
         f"{named(curve.line, homes)} ({base:,})"

@@ -85,7 +85,7 @@ def test_a_failure_is_a_length_and_a_multiple_of_l(make):
     )
     rows = [make("rope", n, p, protocol="same-targets") for n, p in ((128, 50.0), (136, 50.0), (144, 60.0))]
     found = lines(claims_table(judge(parse([one]), rows)))
-    assert "these runs rope 128 fails at 144 (1.12 x) by 144 (1.12 x) 1.200" in found
+    assert "these runs rope 128 fails at 144 (1.12 x) by 144 (1.12 x) 1.200 at 144" in found
     assert "Press, Table 2 rope 512 best at 712 (1.39 x) above L from 812 (1.59 x)" in found
     assert "contradicted by no failure by 144: within 1% of L" in found
 
