@@ -203,7 +203,7 @@ def made(folder: Folder) -> dict[str, bytes]:
         folder.rows,
         COMMAND,
         loaded.claims,
-        loaded.budgets[folder.budget].get("note"),
+        " ".join(filter(None, [loaded.budgets[folder.budget].get("note"), _so_far(folder)])) or None,
         folder.costs,
         images=["svg"],
         digits=DIGITS,
@@ -257,10 +257,8 @@ def _answer(folder: Folder) -> str:
         verdicts = claims.judge(study.load(folder.study).claims, folder.rows, folder.costs)
     counts = Counter(verdict.text for verdict in verdicts)
     lines = []
-    if missing := _missing(folder):
-        asked = folder.asked["runs"]
-        lines += [f"**So far {len(asked.keys() - missing.keys())} of {len(asked)} runs**; the rest is listed under "
-                  f"[{folder.path.name}]({folder.path.name}/README.md).\n"]  # fmt: skip
+    if said := _so_far(folder):
+        lines += [f"**{said}** The list: [{folder.path.name}]({folder.path.name}/README.md).\n"]
     lines += [tables.render(table, "md") if table else ""]
     lines += [f"![Perplexity by length in both protocols]({folder.path.name}/figures/answer.svg)\n"]
     lines += ["Dotted: L. Bands: 95 %. Left, every target of the test split; right, the same targets at each length.\n"]
@@ -274,6 +272,16 @@ def _answer(folder: Folder) -> str:
     lines += [f"Every number with its row, run, command and hash: [{folder.path.name}/index.html]"
               f"({folder.path.name}/index.html)."]  # fmt: skip
     return "\n".join(lines)
+
+
+def _so_far(folder: Folder) -> str | None:
+    """How much of what was asked for is here; None of all of it."""
+    if not (missing := _missing(folder)):
+        return None
+    asked = folder.asked["runs"]
+    others = [name for name in missing if name not in asked]
+    said = f"So far {len(asked.keys() - missing.keys())} of {len(asked)} runs"
+    return said + (f", and without {', '.join(others)}." if others else ".")
 
 
 def _folders(all_folders: Sequence[Folder]) -> str:
