@@ -38,7 +38,9 @@ def table(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", metavar="ENCODING", help="Perplexity over that of this one, paired, with 95 % intervals."
+            "--against",
+            metavar="ENCODING",
+            help="Perplexity over that of this one, paired, with 95 % intervals (with three seeds or more).",
         ),
     ] = None,
     format: FormatOption = Format.table,
@@ -103,7 +105,8 @@ def runs(format: FormatOption = Format.table) -> None:
         Column("valid", "validation"),
         Column("rows", "rows"),
     ]
-    show(table(f"Runs in {run.root()}", columns, [_run_line(one) for one in found]), format)
+    notes = ["validation: loss in nats a token on the validation split of the run's own text, with its tokenizer."]
+    show(table(f"Runs in {run.root()}", columns, [_run_line(one) for one in found], notes), format)
 
 
 def _run_line(one: Run) -> dict[str, Any]:
@@ -124,14 +127,14 @@ def show_run(run: RunArgument, format: FormatOption = Format.table) -> None:
     one = find(run)
     if not one.started and (status := one.status())["state"] == "failed":
         raise UserError(f"{one.name} failed before its first step: {status['reason']}.", f"Its log: {one.path}/log.txt")
-    tables = [_settings(one), _curve(one)]
-    rows = records.read([one.path])
+    rows, trained = records.read([one.path]), one.metrics()
+    tables = [_settings(one, trained), *([_curve(trained)] if trained else [])]
     show([*tables, *(length_tables(rows) if rows else [])], format)
 
 
-def _settings(one: Run) -> Table:
+def _settings(one: Run, trained: list[dict[str, Any]]) -> Table:
     from posbench.identity import to_dict
-    from posbench.report.tables import Column, table
+    from posbench.report.tables import Cell, Column, table
 
     record, status = one.record, one.status()
     facts: dict[str, Any] = {"path": str(one.path), "command": record.get("command"), "created": record.get("created")}
@@ -146,17 +149,44 @@ def _settings(one: Run) -> Table:
             {f"{group}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {group: value}
         )
     facts |= {f"decided: {key}": value for key, value in record["decisions"].items() if key != "reasons"}
-    rows = [{"setting": key, "value": value} for key, value in facts.items() if value is not None]
-    return table(one.name, [Column("setting", "setting", right=False), Column("value", "value", right=False)], rows)
+    told = _measured(one, status)
+    rows = [
+        {"setting": Cell(key, told[key][0]), "value": Cell(value, told[key][1])}
+        if key in told
+        else {"setting": key, "value": value}
+        for key, value in facts.items()
+        if value is not None
+    ]
+    notes = []
+    if not trained:
+        notes.append("No loss curve here" + (": only its rows were kept." if status["state"] == "rows only" else "."))
+    columns = [Column("setting", "setting", right=False), Column("value", "value", right=False)]
+    return table(one.name, columns, rows, notes)
 
 
-def _curve(one: Run) -> Table:
+def _measured(one: Run, status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """How a reader is told what the training left in its status: the name and the value of each, with its unit."""
+    from posbench.progress import duration
+
+    told = {}
+    if status.get("valid") is not None:
+        text = f"{status['valid']:.4f} nats a token, on the validation split of {one.record['corpus']['name']}"
+        told["valid"] = "validation loss", text
+    if status.get("seconds") is not None:
+        besides = "wall-clock of the training, beside whatever else the machine did: not a cost (posbench bench)"
+        told["seconds"] = "time", f"{duration(status['seconds'])}, {besides}"
+    if status.get("peak_memory") is not None:
+        told["peak_memory"] = "peak memory", f"{status['peak_memory'] / 2**20:,.0f} MiB"
+    return told
+
+
+def _curve(trained: list[dict[str, Any]]) -> Table:
     """A dozen points of the training, the last one among them, with the validation nearest before each."""
     from posbench.report.tables import Column, table
 
     points: list[dict[str, Any]] = []
     valid = None
-    for line in one.metrics():
+    for line in trained:
         valid = line.get("valid", valid)
         if "loss" in line:
             points.append({**line, "valid": None})

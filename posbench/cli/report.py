@@ -137,7 +137,7 @@ def plot(runs: RunsArgument = None) -> None:
     RUN is a run, a folder of runs, or a file of one row; none: everything there is.
     """
     from posbench.report.parts import parts
-    from posbench.report.terminal import plot
+    from posbench.report.terminal import plots
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-    print("\n".join(plot(part, width) for part in parts(rows_of(runs))), end="")
+    print("\n".join(plots(parts(rows_of(runs)), width)), end="")

@@ -14,8 +14,8 @@ from posbench.errors import unknown
 from posbench.records import Row, digest8
 from posbench.report.claims.comparison import FEWEST_SEEDS
 from posbench.report.curves import compare_lines, interval
-from posbench.report.lengths import numbered, part_title, ratio_cell
-from posbench.report.parts import Line, Part, parts
+from posbench.report.lengths import Reasons, numbered, part_title, ratio_cell
+from posbench.report.parts import Line, Part, before_target, order, parts
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
 
@@ -49,7 +49,7 @@ def _table(part: Part, name: str) -> Table:
     bases = _bases(part, name)
     columns = [Column("encoding", "encoding", right=False), Column("train_length", "L"), Column("seeds", "seeds")]
     columns += [Column(str(length), f"{length:,}") for length in part.lengths]
-    rows, records, lost = [], list[dict[str, Any]](), []
+    rows, records, lost, reasons = [], list[dict[str, Any]](), [], Reasons()
     for line in [*part.lines, *part.references]:
         base = _base(line, bases)
         if base is None:
@@ -62,13 +62,19 @@ def _table(part: Part, name: str) -> Table:
         records += [record for record in of if record is not None]
         head = [cell(line.name), cell(line.train_length, "" if line.train_length is None else None)]
         seeds = max((record["seeds"] for record in of if record), default=0)
-        rows.append([*head, cell(seeds), *(_cell(line, n, record) for n, record in zip(part.lengths, of, strict=True))])
+        cells = [_cell(line, base, n, record, reasons) for n, record in zip(part.lengths, of, strict=True)]
+        rows.append([*head, cell(seeds), *cells])
     rows = _with_best(rows)
     return Table(
         f"Perplexity over that of {name}, {part_title(part)}",
         columns,
         [Section("", rows)],
-        _notes(records, bases, lost),
+        [
+            before_target(part),
+            *([order(part)] if len(rows) > 1 else []),
+            *_notes(records, bases, lost),
+            *reasons.notes(),
+        ],
         records,
     )
 
@@ -101,9 +107,10 @@ def _record(line: Line, base: Line, length: int) -> dict[str, Any] | None:
     }
 
 
-def _cell(line: Line, length: int, record: dict[str, Any] | None) -> Cell:
+def _cell(line: Line, base: Line, length: int, record: dict[str, Any] | None, reasons: Reasons) -> Cell:
     if record is None:
-        return Cell(None, "n/a") if length in line.rows and not line.measured(length) else EMPTY
+        failed = next((one for one in (line, base) if length in one.rows and not one.measured(length)), None)
+        return EMPTY if failed is None else Cell(None, reasons.mark(failed.rows[length][0].reason or ""))
     source = digest8(line.measured(record["length"])[0])
     return ratio_cell(record["ratio"], record["ratio_low"], record["ratio_high"], source)
 
@@ -122,8 +129,10 @@ def _notes(records: Sequence[dict[str, Any]], bases: Sequence[Line], lost: Seque
     notes = ["Below 1 is better than that at the same length; of the same seeds, on the same targets."]
     if any(record["ratio_low"] is not None for record in records):
         notes.append("In brackets 95 %, for other seeds and text; of one checkpoint read in two ways for other text.")
-    if any(record["seeds"] < FEWEST_SEEDS and record["ratio_low"] is None for record in records):
-        notes.append(f"Fewer than {FEWEST_SEEDS} seeds of two runs give no interval: another seed may turn it round.")
+    few = sorted({r["seeds"] for r in records if r["seeds"] < FEWEST_SEEDS and r["ratio_low"] is None})
+    if few:
+        seeds = f"{' or '.join(map(str, few))} seed{'s' * (few != [1])} each"
+        notes.append(f"{seeds}: no interval, which takes {FEWEST_SEEDS}; another seed may turn it round.")
     if any(record["train_length"] != record["against_train_length"] for record in records):
         notes.append(f"The only {bases[0].name} is trained at {bases[0].train_length:,}, whatever stands against it.")
     if len(bases) > 1:

@@ -12,7 +12,20 @@ from typing import Any
 
 from posbench.errors import UserError
 from posbench.records import Row, digest8
-from posbench.report.parts import SHARED, Line, Part, Value, bits_gained, exponential, gain, how, parts, shape_text
+from posbench.report.parts import (
+    SHARED,
+    Line,
+    Part,
+    Value,
+    before_target,
+    bits_gained,
+    exponential,
+    gain,
+    how,
+    order,
+    parts,
+    shape_text,
+)
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.run import Run
 
@@ -32,7 +45,7 @@ def numbered(tables: list[Table], found: Sequence[Part]) -> list[Table]:
             one.title = f"Part {number} of {len(tables)}, {one.title}"
         differing = [name for key, name in SHARED.items() if len({part.shared[key] for part in found}) > 1]
         tables[0].notes.append(
-            f"In {len(tables)} parts, because the rows differ in {_and(differing)}: numbers of two parts do not "
+            f"In {len(tables)} parts, because the rows differ in {listed(differing)}: numbers of two parts do not "
             "compare."
         )
     return tables
@@ -45,7 +58,6 @@ def _table(part: Part) -> Table:
     columns += [Column("extension", "extension", right=False)] if extended else []
     columns += [Column("train_length", "L"), Column("seeds", "seeds")]
     columns += [Column(str(length), f"{length:,}") for length in part.lengths]
-    columns.append(Column("targets", "targets"))
     records = {
         (id(line), length): _record(line, length, _none_like(line, part), _as_trained(line, part))
         for line in [*part.lines, *part.references]
@@ -54,32 +66,37 @@ def _table(part: Part) -> Table:
     }
     for length in part.lengths:
         _mark_best([found for line in part.lines if (found := records.get((id(line), length))) is not None])
-    reasons = _Reasons()
+    reasons = Reasons()
 
     def section(
         title: str, lines: Sequence[Line], text: Callable[[Line, dict[str, Any]], str], ranked: bool = False
     ) -> Section:
+        def told(line: Line, record: dict[str, Any]) -> str:
+            return text(line, record) if record["status"] == "ok" else reasons.mark(record["reason"])
+
         rows = []
         for line in lines:
             found = [records.get((id(line), length)) for length in part.lengths]
             cells = [
-                Cell(None, "- ") if record is None else _starred(record, text(line, record), ranked) for record in found
+                Cell(None, "- ") if record is None else _starred(record, told(line, record), ranked) for record in found
             ]
-            rows.append([*_head(line, extended), *cells, cell(line.one.targets)])
+            rows.append([*_head(line, extended), *cells])
         return Section(title, rows)
 
-    def value(line: Line, record: dict[str, Any]) -> str:
-        return _value_text(line, record, reasons)
-
-    sections, gained = [section("Perplexity", part.lines, value, ranked=True)], list[str]()
+    sections, gained = [section("Perplexity", part.lines, _value_text, ranked=True)], list[str]()
     if part.references:
-        sections.append(section("", part.references, value))
+        sections.append(section("", part.references, _value_text))
     if any(record["ratio"] is not None and record["ratio"] != 1 for record in records.values()):
         sections.append(section("Ratio to the value at L", part.lines, _ratio_text))
     if any(record["gain_bits_per_byte"] is not None for record in records.values()):
         title = "Bits per byte gained over `none` at the same length, trained alike"
         sections.append(section(title, part.lines, _gain_text))
         gained.append("Bits gained are of equal seeds, ± is over them; a single pair of runs has none.")
+        if _none_worsens(part):
+            gained.append(
+                "Past L the bits gained also grow because `none` gets worse there: a gain that rises is no perplexity "
+                "that falls."
+            )
     if any(record["gain_nats"] is not None for record in records.values()):
         title = "Nats a token gained by the extension over the same checkpoint as it was trained"
         lines = [line for line in part.lines if line.one.extension is not None]
@@ -163,6 +180,16 @@ def _none_like(line: Line, part: Part) -> Line | None:
     )
 
 
+def _none_worsens(part: Part) -> bool:
+    """Whether what others are held against loses more at some length past L than at L."""
+    for base in [base for line in part.lines if (base := _none_like(line, part)) is not None]:
+        home = base.mean(base.train_length or 0)
+        past = [base.mean(length) for length in part.lengths if length > (base.train_length or 0)]
+        if home is not None and any(loss is not None and loss > home for loss in past):
+            return True
+    return False
+
+
 def _as_trained(line: Line, part: Part) -> Line | None:
     """The line of the same runs without an extension; None for one that has none."""
     if line.one.extension is None:
@@ -183,22 +210,21 @@ def _starred(record: dict[str, Any], text: str, ranked: bool) -> Cell:
     return Cell(text, text and text + star, ranked and record["best"], record["rows"][0])
 
 
-class _Reasons:
+class Reasons:
     """Letters for the reasons of n/a cells, in the order in which they come up."""
 
     def __init__(self) -> None:
         self.letters: dict[str, str] = {}
 
     def mark(self, reason: str) -> str:
-        return self.letters.setdefault(reason, chr(ord("a") + len(self.letters)))
+        """The text of such a cell."""
+        return f"n/a ({self.letters.setdefault(reason, chr(ord('a') + len(self.letters)))})"
 
     def notes(self) -> list[str]:
         return [f"n/a ({letter}): {reason}" for reason, letter in self.letters.items()]
 
 
-def _value_text(line: Line, record: dict[str, Any], reasons: _Reasons) -> str:
-    if record["perplexity"] is None:
-        return f"n/a ({reasons.mark(record['reason'])})"
+def _value_text(line: Line, record: dict[str, Any]) -> str:
     return _counted(perplexity_text(record["perplexity"], record["perplexity_error"]), record["seeds"], line)
 
 
@@ -236,7 +262,9 @@ def part_title(part: Part) -> str:
 
 
 def _notes(part: Part) -> list[str]:
-    notes = []
+    notes = [before_target(part)]
+    if len(part.lines) > 1:
+        notes.append(order(part))
     if part.lines:
         notes.append(f"* at the training length L. {UNCERTAINTY}; one seed says nothing about another.")
     shapes = sorted({shape_text(line.one) for line in part.lines})
@@ -268,8 +296,8 @@ def _notes(part: Part) -> list[str]:
     stretched = {line.label: None for line in part.lines if line.one.extended and line.one.extension is not None}
     if stretched:
         notes.append(
-            f"Of {_and(list(stretched))}, trained under an extension: `as trained` is under it, `none` without it; any "
-            "other extension takes its place."
+            f"Of {listed(list(stretched))}, trained under an extension: `as trained` is under it, `none` without it; "
+            "any other extension takes its place."
         )
     if any(line.undertrained for line in part.lines):
         notes.append("† undertrained: at L not below the bigram.")
@@ -315,5 +343,6 @@ def ratio_cell(value: float, low: float | None, high: float | None, source: str)
     return Cell(value, ratio_text(value) + interval, source=source)
 
 
-def _and(words: Sequence[str]) -> str:
+def listed(words: Sequence[str]) -> str:
+    """Such as "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -309,7 +309,40 @@ def how(part: Part) -> str:
     """How a part was measured: its protocol and the settings of that."""
     settings = {"stride": "stride", "block": "block", "min_context": "minimal context"}
     shown = {name: part.shared[key] for key, name in settings.items()}
-    return part.one.protocol + "".join(f", {name} {value}" for name, value in shown.items() if value is not None)
+    return part.one.protocol + "".join(
+        f", {name} {value:,}" if isinstance(value, int) else f", {name} {value}"
+        for name, value in shown.items()
+        if value is not None
+    )
+
+
+def before_target(part: Part) -> str:
+    """What a scored token had before it, in a sentence for those who do not know the protocols."""
+    stride, block, min_context = (part.shared[key] for key in ("stride", "block", "min_context"))
+    if stride is not None:
+        moved, least = (
+            ("half their length", "half a window")
+            if stride == HALF
+            else (f"{stride:,} token{'s' * (stride != 1)}", f"length - {stride:,} + 1 tokens")
+        )
+        return f"Windows move on by {moved}: a target sees at least {least} of text, those of the first window less."
+    if block is not None:
+        seen = (
+            "each sees as many tokens as the length says"
+            if block == 1
+            else f"of each block of {block:,} the first sees length - {block - 1:,} tokens, the last as many as the "
+            "length says"
+        )
+        return f"The same targets at every length, {min_context:,} tokens or more into their document: {seen}."
+    return (
+        "The text is cut into windows of that length: a target sees the tokens before it in its own window, from one "
+        "to all of them."
+    )
+
+
+def order(part: Part) -> str:
+    """How the lines of a part are sorted."""
+    return f"Sorted by perplexity at {part.lengths[-1]:,}, lowest first; what has none there stands last."
 
 
 def shape_text(row: Row) -> str:

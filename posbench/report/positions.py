@@ -1,8 +1,8 @@
 """Loss by position: where in a window it is lost, from the sums that are kept beside each row.
 
 With `nonoverlapping`, longer windows lower the mean because fewer targets stand early in one; down a column of this
-table that effect is gone, and what remains is whether more context helps or harms. Along a line a target sees as much
-in each column, so that the text alone differs, but for a method that knows how long its window is.
+table that effect is gone, and what remains is whether more context helps or harms. From column to column of one line
+targets see as much, so that the text alone differs, but for a method that knows how long its window is.
 
 Left out is what a few places of the text decide: buckets of fewer than `FEWEST_TARGETS`, and in sliding windows the
 contexts below L - stride + 1, which the first window alone has.
@@ -11,13 +11,13 @@ contexts below L - stride + 1, which the first window alone has.
 from __future__ import annotations
 
 import statistics as stats
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from posbench import records
 from posbench.records import Row
-from posbench.report.lengths import numbered, part_title
-from posbench.report.parts import Line, Part, parts
+from posbench.report.lengths import listed, numbered, part_title
+from posbench.report.parts import Line, Part, before_target, order, parts
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table
 
 FIRST = 8
@@ -26,7 +26,13 @@ FIRST = 8
 FEWEST_TARGETS = 256
 """Of a bucket that is shown."""
 
-LEFT_OUT = f"Left out: fewer than {FEWEST_TARGETS} targets, and in sliding windows what the first alone sees."
+LEFT_OUT = (
+    f"Not shown: what fewer than {FEWEST_TARGETS} targets stand behind, and of sliding windows what is seen in the "
+    "first alone."
+)
+
+
+SOME = "°"
 
 
 def buckets(longest: int) -> list[tuple[int, int]]:
@@ -62,28 +68,41 @@ def _table(part: Part) -> Table:
             where = f", trained at {line.train_length:,}" if line.train_length else ""
             sections.append(Section(line.name + where, cells))
         data += [record for length in part.lengths for record in measured[length].values()]
-        absent += [
-            f"{line.name} at {length:,} is n/a: {line.rows[length][0].reason}"
-            for length in part.lengths
-            if length in line.rows and not line.measured(length)
-        ]
+        absent += _absent(line, part.lengths)
     notes = [
         "Nats a token of the targets that see that many tokens of their window (context), the mean over seeds. "
         + LEFT_OUT,
-        "The same targets at each length: compare from column to column. Where a cell says `of`, its bucket holds so "
-        "many of them and no others compare with it."
+        before_target(part)
         if part.shared["protocol"] == "same-targets"
-        else "Compare down a column: along a line a target sees as much each time, and mostly the text alone differs.",
+        else "Compare down a column, from few tokens seen to many. The columns of one line differ little but in which "
+        "targets see so many tokens.",
+        *([order(part)] if len(part.lines) > 1 else []),
     ]
+    if any(entry.text.endswith(SOME) for section in sections for row in section.rows for entry in row):
+        notes.append(
+            f"{SOME} of only some of the targets, easier or harder than the rest: compare it with no other cell."
+        )
     return Table(f"Loss by position, {part_title(part)}", columns, sections, [*notes, *absent], data, repeat_head=False)
 
 
 def _cell(record: dict[str, Any] | None, part: Part) -> Cell:
-    """With the number of its targets where these are some of a set that is the same at every length."""
+    """Marked where its targets are only some of a set that is the same at every length."""
     if record is None:
         return EMPTY
-    some = part.shared["protocol"] == "same-targets" and record["targets"] < part.one.targets
-    return Cell(record["loss"], f"{record['loss']:.3f}" + (f" of {record['targets']:,}" if some else ""))
+    mark = ""
+    if part.shared["protocol"] == "same-targets":
+        # A space where no mark stands keeps the digits below each other.
+        mark = SOME if record["targets"] < part.one.targets else " "
+    return Cell(record["loss"], f"{record['loss']:.3f}{mark}")
+
+
+def _absent(line: Line, lengths: Sequence[int]) -> list[str]:
+    """A note for each reason why a line was not measured, with all lengths that it holds for."""
+    found: dict[str | None, list[str]] = {}
+    for length in lengths:
+        if length in line.rows and not line.measured(length):
+            found.setdefault(line.rows[length][0].reason, []).append(f"{length:,}")
+    return [f"{line.name} at {listed(at)} is n/a: {reason}" for reason, at in found.items()]
 
 
 def losses(line: Line, length: int) -> dict[int, dict[str, Any]]:

@@ -1,9 +1,9 @@
 """The length curve as text: a letter a line at each length that was read, dots between them, for any width.
 
-    75.3 ┤                    b
+    75.3 ┤                    r
          │               . .
-         │          b
-    42.9 ┤b a a . . a . . . . a
+         │          r
+    42.9 ┤r a a . . a . . . . a
          └┬─────────┬─────────┬─
           128       256       512
           L
@@ -14,12 +14,13 @@ Nothing here needs colour: it is read the same in a file.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_letters
 
 from posbench.report.curves import STEEP, Curve, perplexities, value, worth_drawing
-from posbench.report.lengths import part_title, perplexity_text
-from posbench.report.parts import Part
+from posbench.report.lengths import listed, part_title, perplexity_text
+from posbench.report.parts import Line, Part, before_target
 
 LEAST, MOST = 30, 100
 """Columns of a plot with its axis."""
@@ -27,16 +28,47 @@ LEAST, MOST = 30, 100
 HEIGHT = 16
 
 
-def plot(part: Part, width: int) -> str:
-    """The perplexity of every line of a part over the lengths, and which letter is which."""
+Name = tuple[str, int | None]
+"""Of a line, with its training length: what the same line has in every part."""
+
+Hidden = dict[tuple[str, str], list[int]]
+"""The lengths at which one letter stands behind another, by (hidden, seen)."""
+
+
+def plots(found: Sequence[Part], width: int) -> list[str]:
+    """A picture a part: the perplexity of every line over the lengths, and which letter is which.
+
+    A line has the same letter in all of them, of its own name where that is free.
+    """
+    letters = _letters(line for part in found for line in [*part.lines, *part.references])
+    return [_plot(part, max(LEAST, min(width, MOST)), letters) for part in found]
+
+
+def _name(line: Line) -> Name:
+    return line.name, line.train_length
+
+
+def _letters(lines: Iterable[Line]) -> dict[Name, str]:
+    """One for each name, the runs' first; a question mark when there are none left."""
+    found: dict[Name, str] = {}
+    for line in sorted(lines, key=lambda line: (line.one.kind != "run", line.name, line.train_length or 0)):
+        own = "".join(character for character in line.name if character in ascii_letters).lower()
+        wanted = own[:1] + own[:1].upper() + own + own.upper() + ascii_letters
+        taken = set(found.values())
+        found.setdefault(_name(line), next((letter for letter in wanted if letter not in taken), "?"))
+    return found
+
+
+def _plot(part: Part, width: int, names: Mapping[Name, str]) -> str:
     curves = worth_drawing(perplexities([*part.lines, *part.references]))
-    names = ascii_letters[: len(curves)] if len(curves) <= len(ascii_letters) else "?" * len(curves)
-    letters = list(zip(names, curves, strict=True))
-    lines = _drawn(letters, part.lengths, max(LEAST, min(width, MOST))) if curves else []
-    return "\n".join([f"Perplexity, {part_title(part)}", "", *lines, "", *_legend(letters)]) + "\n"
+    letters = [(names[_name(curve.line)], curve) for curve in curves]
+    lines, hidden = _drawn(letters, part.lengths, width) if curves else ([], {})
+    told = [*_legend(letters, hidden), "", before_target(part)]
+    wrapped = [textwrap.fill(line, width, subsequent_indent="   " * (line != told[-1])) for line in told]
+    return "\n".join([f"Perplexity, {part_title(part)}", "", *lines, "", *wrapped]) + "\n"
 
 
-def _drawn(letters: Sequence[tuple[str, Curve]], lengths: Sequence[int], width: int) -> list[str]:
+def _drawn(letters: Sequence[tuple[str, Curve]], lengths: Sequence[int], width: int) -> tuple[list[str], Hidden]:
     values = [found for _, curve in letters for found in curve.values]
     low, high = min(values), max(values)
     steep = high > STEEP * low
@@ -62,13 +94,19 @@ def _drawn(letters: Sequence[tuple[str, Curve]], lengths: Sequence[int], width: 
             for at in range(start + 1, end):
                 between = scaled(value(a)) + (scaled(value(b)) - scaled(value(a))) * (at - start) / (end - start)
                 grid[row(math.exp(between) if steep else between)][at] = "·"
-    # In the order of the legend from last to first, so that the best one stands on top.
-    for letter, curve in reversed(letters):
+    seen: dict[tuple[int, int], str] = {}
+    hidden: Hidden = {}
+    # In the order of the legend, so that the best one is seen.
+    for letter, curve in letters:
         for point in curve.finite:
-            grid[row(value(point))][column(point.length)] = letter
+            place = row(value(point)), column(point.length)
+            if seen.setdefault(place, letter) != letter:
+                hidden.setdefault((letter, seen[place]), []).append(point.length)
+    for (down, across), letter in seen.items():
+        grid[down][across] = letter
     side = {0: f"{text[1]:>{gutter - 1}} ┤", HEIGHT - 1: f"{text[0]:>{gutter - 1}} ┤"}
     lines = [(side.get(number) or " " * gutter + "│") + "".join(cells).rstrip() for number, cells in enumerate(grid)]
-    return [*lines, *_axis(letters, lengths, [column(length) for length in lengths], columns, gutter)]
+    return [*lines, *_axis(letters, lengths, [column(length) for length in lengths], columns, gutter)], hidden
 
 
 def _axis(
@@ -90,7 +128,7 @@ def _axis(
     return [f"{' ' * gutter}└{''.join(ruler)}", indent + named, (indent + "".join(homes)).rstrip()]
 
 
-def _legend(letters: Sequence[tuple[str, Curve]]) -> list[str]:
+def _legend(letters: Sequence[tuple[str, Curve]], hidden: Hidden) -> list[str]:
     found = []
     for letter, curve in letters:
         line, last = curve.line, curve.finite[-1]
@@ -98,5 +136,11 @@ def _legend(letters: Sequence[tuple[str, Curve]]) -> list[str]:
         seeds = f", {line.seeds} seeds" if line.seeds > 1 else ""
         ends = f"{perplexity_text(value(last))} at {last.length:,}"
         absent = [point for point in curve.points if point.value is None]
-        found.append(f"{letter}  {line.name}{trained}{seeds}: {ends}" + (", n/a further on" if absent else ""))
+        behind = [
+            f"; behind {seen} at {listed([f'{length:,}' for length in at])}"
+            for (covered, seen), at in hidden.items()
+            if covered == letter
+        ]
+        further = ", n/a further on" if absent else ""
+        found.append(f"{letter}  {line.name}{trained}{seeds}: {ends}{further}{''.join(behind)}")
     return found

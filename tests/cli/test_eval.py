@@ -189,11 +189,32 @@ def test_a_run_shows_its_settings_and_rows(posbench: Posbench, runs: list[str]):
     posbench("eval rope --lengths 64 --targets 200")
     done = posbench("show rope")
     assert done.status == 0, done.err
-    for words in ("encoding.base", "train.length", "Loss, nats a token", "Perplexity"):
+    for words in ("encoding.base", "train.length", "No loss curve here.", "Perplexity"):
         assert words in done.out
     tables = json.loads(posbench("show rope --format json").out)
     settings = {row["setting"]: row["value"] for row in tables[0]["rows"]}
     assert (settings["train.length"], settings["encoding.base"], settings["state"]) == (32, 10000, "done")
+
+
+def test_what_a_training_took_is_shown_with_units_and_as_no_cost(posbench: Posbench, runs: list[str], tmp_path: Path):
+    status = tmp_path / "runs" / runs[0] / "status.json"
+    measured = {"seconds": 7889.4, "peak_memory": 512 * 2**20, "valid": 3.25}
+    status.write_text(json.dumps(json.loads(status.read_text()) | measured))
+    text = posbench("show rope").out
+    assert "2 h 11 min, wall-clock of the training" in text
+    assert "not a cost (posbench bench)" in text
+    assert "512 MiB" in text
+    assert "3.2500 nats a token, on the validation split of files-" in text
+    settings = {row["setting"]: row["value"] for row in json.loads(posbench("show rope --format json").out)[0]["rows"]}
+    assert {key: settings[key] for key in measured} == measured
+
+
+def test_a_run_of_rows_only_says_that_it_has_no_loss_curve(posbench: Posbench, runs: list[str], tmp_path: Path):
+    posbench("eval rope --lengths 32 --targets 64")
+    (tmp_path / "runs" / runs[0] / "model.safetensors").unlink()
+    text = posbench("show rope").out
+    assert "No loss curve here: only its rows were kept." in text
+    assert "Loss, nats a token" not in text
 
 
 def test_a_loss_curve_keeps_every_validation_and_the_last_step(posbench: Posbench, runs: list[str], tmp_path: Path):

@@ -15,7 +15,7 @@ def test_a_ratio_is_of_the_same_length_and_has_no_interval_of_single_seeds(make)
     (table,) = against_tables(rows, "alibi")
     assert {record["length"]: record["ratio"] for record in table.records} == pytest.approx({128: 1.1, 256: 2.0})
     assert [record["label"] for record in table.records] == ["rope", "rope"]
-    assert "another seed may turn it round" in render(table)
+    assert "1 seed each: no interval, which takes 3; another seed may turn it round." in render(table)
     assert "[" not in render(table).split("\n\n")[0]
 
 
@@ -52,7 +52,22 @@ def test_the_best_is_bold_where_it_is_better(make):
 
 def test_what_is_not_measurable_stays_marked(make):
     rows = [make("alibi", 128, 40.0), make("alibi", 256, 40.0), make("learned", 128, 50.0), make("learned", 256, None)]
-    assert "n/a" in render(against_tables(rows, "alibi"))
+    text = render(against_tables(rows, "alibi"))
+    assert "n/a (a)\n" in text
+    assert "n/a (a): it does not fit" in text
+
+
+def test_where_the_other_was_not_measured_stands_its_reason(make):
+    rows = [make("alibi", 128, 40.0), make("alibi", 256, 40.0), make("learned", 128, 50.0), make("learned", 256, None)]
+    text = render(against_tables(rows, "learned"))
+    assert next(line for line in text.splitlines() if line.startswith("alibi")).endswith("0.800  n/a (a)")
+
+
+def test_the_seeds_there_are_and_those_an_interval_takes_are_said(make):
+    rows = [make(name, 128, value, seed=seed) for name, value in (("alibi", 40.0), ("rope", 44.0)) for seed in (1, 2)]
+    rows.append(make("none", 128, 50.0))
+    text = render(against_tables(rows, "alibi"), width=200)
+    assert "1 or 2 seeds each: no interval, which takes 3" in text
 
 
 def test_an_unknown_one_names_those_there_are(make):

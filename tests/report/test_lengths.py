@@ -34,16 +34,16 @@ STUDY = {
 
 def test_the_training_length_is_marked_in_each_line(make, reference):
     text = render(length_tables(study(make, reference)))
-    assert line_of(text, "alibi") == ["alibi", "128", "1", "43.40 ±0.43*", "42.40 ±0.42", "98,304"]
-    assert line_of(text, "sinusoidal") == ["sinusoidal", "256", "1", "60.00 ±0.60", "45.00 ±0.45*", "98,304"]
+    assert line_of(text, "alibi") == ["alibi", "128", "1", "43.40 ±0.43*", "42.40 ±0.42"]
+    assert line_of(text, "sinusoidal") == ["sinusoidal", "256", "1", "60.00 ±0.60", "45.00 ±0.45*"]
 
 
 def test_sections_are_perplexity_ratio_and_gain_over_none(make, reference):
     """Bits per byte are loss / 2 here, so alibi gains ln(60 / 43.4) / 2 = 0.162 over none at 128."""
     text = render(length_tables(study(make, reference)))
-    assert line_of(text, "alibi", 1) == ["alibi", "128", "1", "1.000*", "0.977", "98,304"]
+    assert line_of(text, "alibi", 1) == ["alibi", "128", "1", "1.000*", "0.977"]
     gain = [f"{math.log(60 / 43.4) / 2:+.3f}*", f"{math.log(61 / 42.4) / 2:+.3f}"]
-    assert line_of(text, "alibi", 2) == ["alibi", "128", "1", *gain, "98,304"]
+    assert line_of(text, "alibi", 2) == ["alibi", "128", "1", *gain]
 
 
 def test_a_gain_is_only_over_none_trained_alike(make, reference):
@@ -70,9 +70,36 @@ def test_an_absent_number_shows_its_reason_and_lets_the_table_stand(make):
     assert "n/a (a): learned has positions for 128 inputs" in text
 
 
+def test_an_absent_number_shows_its_reason_in_each_section(make, reference):
+    text = render(length_tables(study(make, reference)))
+    assert [line_of(text, "learned", which)[4] for which in range(3)] == ["n/a (a)"] * 3
+
+
+def test_the_number_of_targets_is_a_note_and_stands_in_the_records(make):
+    (table,) = length_tables([make("rope", 128, 40.0)])
+    assert "98,304 targets of 5 documents at every length." in table.notes
+    assert "targets" not in [column.key for column in table.columns]
+    assert table.records[0]["targets"] == 98_304
+
+
+def test_a_gain_past_the_training_length_is_said_to_hold_what_none_loses(make):
+    """alibi stays at 40; none goes from 60 to 80, so that alibi gains more, or from 60 to 58."""
+    said = {}
+    for past in (80.0, 58.0):
+        rows = [make("alibi", 128, 40.0), make("alibi", 256, 40.0), make("none", 128, 60.0), make("none", 256, past)]
+        said[past] = "also grow because `none` gets worse there" in " ".join(length_tables(rows)[0].notes)
+    assert said == {80.0: True, 58.0: False}
+
+
+def test_the_order_of_the_rows_is_said_where_there_are_several(make):
+    note = "Sorted by perplexity at 128, lowest first; what has none there stands last."
+    assert note not in length_tables([make("rope", 128, 40.0)])[0].notes
+    assert note in length_tables([make("rope", 128, 40.0), make("alibi", 128, 41.0)])[0].notes
+
+
 def test_references_stand_at_the_bottom_and_an_undertrained_run_is_marked(make, reference):
     text = render(length_tables([make("rope", 128, 70.0), reference("bigram", 128, 68.0)]))
-    labels = [line.split("  ")[0] for line in text.splitlines() if "98,304" in line and "±" in line]
+    labels = [line.split("  ")[0] for line in text.splitlines() if "±0" in line]
     assert labels == ["rope †", "bigram"]
     assert "† undertrained: at L not below the bigram." in text
 

@@ -10,7 +10,7 @@ import pytest
 
 from posbench import records
 from posbench.report.curves import perplexities
-from posbench.report.parts import HALF, SHARED, bits_gained, parts
+from posbench.report.parts import HALF, SHARED, before_target, bits_gained, how, parts
 from posbench.statistics import contrast, standard_error
 
 
@@ -153,3 +153,27 @@ def test_the_ratio_of_one_seed_carries_the_paired_interval_of_the_text(make, tmp
     ratio = parts([keep(128, base), keep(256, base + 0.1 * count)])[0].lines[0].ratio(256)
     assert ratio.value == pytest.approx(math.exp(0.1))
     assert ratio.error == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "a target sees the tokens before it in its own window, from one to all of them."),
+        ({"stride": 64}, "Windows move on by 64 tokens: a target sees at least length - 64 + 1 tokens of text"),
+        ({"block": 32, "min_context": 4096}, "4,096 tokens or more into their document: of each block of 32 the first"),
+        ({"block": 1, "min_context": 512}, "512 tokens or more into their document: each sees as many tokens as"),
+    ],
+)
+def test_what_a_target_had_before_it_is_said_in_a_sentence(make, settings, said):
+    (part,) = parts([make("rope", 128, 40.0, **settings)])
+    assert said in before_target(part)
+
+
+def test_by_half_of_each_length_a_target_sees_half_a_window(make):
+    (part,) = parts([make("rope", n, 40.0, protocol="sliding", stride=n // 2) for n in (128, 256)])
+    assert "by half their length: a target sees at least half a window of text" in before_target(part)
+
+
+def test_settings_have_their_thousands_separated(make):
+    (part,) = parts([make("rope", 128, 40.0, protocol="same-targets", block=32, min_context=4096)])
+    assert how(part) == "same-targets, block 32, minimal context 4,096"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +79,12 @@ def test_a_length_that_was_not_measured_has_its_reason(tmp_path):
     assert "rope at 16 is n/a: not measured" in render(position_tables(rows))
 
 
+def test_lengths_with_one_reason_share_a_note(tmp_path):
+    rows = [kept(tmp_path, {8: (1, 1.0)}, length=8), *(kept(tmp_path, None, length=length) for length in (16, 32, 64))]
+    (table,) = position_tables(rows)
+    assert [note for note in table.notes if "n/a" in note] == ["rope at 16, 32 and 64 is n/a: not measured"]
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_form_has_every_number(tmp_path, form):
     text = render(position_tables([kept(tmp_path, {8: (3, 1.0)}, length=8)]), form)
@@ -103,7 +108,7 @@ def test_what_few_targets_stand_behind_is_left_out(tmp_path):
     """255 of contexts 1 to 8, 256 of 9 to 16."""
     (table,) = position_tables([kept(tmp_path, {8: (255, 255.0), 16: (256, 512.0)}, 1, length=16)])
     assert [(one["context_from"], one["loss"]) for one in table.data()] == [(9, 2.0)]
-    assert "Left out: fewer than 256 targets" in table.notes[0]
+    assert "Not shown: what fewer than 256 targets stand behind" in table.notes[0]
 
 
 def test_what_the_first_of_sliding_windows_alone_sees_is_left_out(tmp_path):
@@ -114,20 +119,24 @@ def test_what_the_first_of_sliding_windows_alone_sees_is_left_out(tmp_path):
     assert [(one["context_from"], one["loss"]) for one in table.data()] == [(257, 4.0)]
 
 
-def test_of_the_same_targets_a_bucket_of_some_says_of_how_many(tmp_path):
+def test_of_the_same_targets_a_bucket_of_some_is_marked(tmp_path):
     """136 tokens before a block of 32: its first 24 see 105 to 128, its last 8 more."""
     same = {"protocol": "same-targets", "block": 32, "min_context": 512, "targets": 4 * 256}
     rows = [
         kept(tmp_path, {128: (4, 12.0)}, length=128, **same),
         kept(tmp_path, {128: (3, 9.0), 136: (1, 2.0)}, length=136, **same),
     ]
-    found = [re.split(r"\s{2,}", line) for line in render(position_tables(rows)).splitlines()]
-    assert [" 65-128", "3.000", "3.000 of 768"] in found
-    assert ["129-136", "2.000 of 256"] in [[cell for cell in line if cell] for line in found]
+    (table,) = position_tables(rows)
+    found = lines(render(table))
+    assert ["65-128", "3.000", "3.000°"] in found
+    assert ["129-136", "2.000°"] in found
+    assert any(note.startswith("° of only some of the targets") for note in table.notes)
+    assert "°" not in render(position_tables(rows[:1]))
 
 
 def test_it_says_along_which_way_to_compare(tmp_path):
     (flat,) = position_tables([kept(tmp_path, {8: (1, 1.0)}, length=8)])
-    (same,) = position_tables([kept(tmp_path, {8: (1, 1.0)}, length=8, protocol="same-targets", targets=256)])
+    same = {"protocol": "same-targets", "block": 1, "min_context": 8, "targets": 256}
+    (other,) = position_tables([kept(tmp_path, {8: (1, 1.0)}, length=8, **same)])
     assert flat.notes[1].startswith("Compare down a column")
-    assert same.notes[1].startswith("The same targets at each length")
+    assert other.notes[1].startswith("The same targets at every length")

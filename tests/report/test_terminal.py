@@ -1,16 +1,23 @@
-"""The length curve as text: a letter at each value, readable at any width and without colour."""
+"""The length curve as text: the letter of a line at each value, readable at any width and without colour."""
 
 from __future__ import annotations
 
 import pytest
 
 from posbench.report.parts import parts
-from posbench.report.terminal import HEIGHT, LEAST, MOST, plot
+from posbench.report.terminal import HEIGHT, LEAST, MOST, plots
 
 
 def drawn(rows, width: int = 60) -> list[str]:
-    (part,) = parts(rows)
-    return plot(part, width).splitlines()
+    (text,) = plots(parts(rows), width)
+    return text.splitlines()
+
+
+def legend(lines: list[str]) -> list[str]:
+    """Below the axis and a blank line, up to the next one."""
+    below = lines[2 + HEIGHT :]
+    below = below[below.index("") + 1 :]
+    return below[: below.index("")]
 
 
 def rising(make):
@@ -21,9 +28,9 @@ def rising(make):
 def test_letters_stand_at_their_values_from_the_lowest_to_the_highest(make):
     lines = drawn(rising(make))[2 : 2 + HEIGHT]
     assert lines[0].startswith("60.00 ┤")
-    assert lines[0].endswith("a")
-    assert lines[-1].startswith("40.00 ┤a")
-    assert sum(line.count("a") for line in lines) == 3
+    assert lines[0].endswith("r")
+    assert lines[-1].startswith("40.00 ┤r")
+    assert sum(line.count("r") for line in lines) == 3
 
 
 def test_the_axis_names_the_lengths_and_marks_the_training_length(make):
@@ -34,7 +41,35 @@ def test_the_axis_names_the_lengths_and_marks_the_training_length(make):
 
 
 def test_a_letter_is_explained_with_its_training_length_and_where_it_ends(make):
-    assert drawn(rising(make))[-1] == "a  rope, L = 128: 60.00 at 512"
+    assert legend(drawn(rising(make))) == ["r  rope, L = 128: 60.00 at 512"]
+
+
+def test_a_line_has_the_same_letter_in_every_picture(make):
+    """The best one comes first in a picture, whatever its letter: alibi in the first, rope in the second."""
+    other = {"protocol": "sliding", "stride": 64, "targets_digest": "other"}
+    rows = [make("rope", 128, 40.0), make("alibi", 128, 30.0), make("rope", 128, 20.0, **other)]
+    rows += [make("alibi", 128, 30.0, **other), make("alibi", 128, 25.0, train_length=64, **other)]
+    rows += [make("learned", 128, 35.0, **other)]
+    first, second = (legend(text.splitlines()) for text in plots(parts(rows), 60))
+    assert [line.split(":")[0] for line in first] == ["A  alibi, L = 128", "r  rope, L = 128"]
+    assert [line.split(":")[0] for line in second] == [
+        "r  rope, L = 128",
+        "a  alibi, L = 64",
+        "A  alibi, L = 128",
+        "l  learned, L = 128",
+    ]
+
+
+def test_a_letter_behind_another_is_said_with_its_lengths(make):
+    rows = [*rising(make), make("alibi", 128, 40.1), make("alibi", 256, 45.0), make("alibi", 512, 60.1)]
+    assert legend(drawn(rows)) == [
+        "r  rope, L = 128: 60.00 at 512",
+        "a  alibi, L = 128: 60.10 at 512; behind r at 128 and 512",
+    ]
+
+
+def test_under_the_picture_stands_what_a_target_had_before_it(make):
+    assert "one to all of them" in drawn(rising(make), 100)[-1] + drawn(rising(make), 100)[-2]
 
 
 @pytest.mark.parametrize("width", [1, 40, 200])
@@ -45,20 +80,20 @@ def test_it_keeps_to_a_width(make, width):
 
 def test_what_is_not_measurable_is_said(make):
     rows = [*rising(make), make("learned", 128, 45.0), make("learned", 256, None)]
-    assert "b  learned, L = 128: 45.00 at 128, n/a further on" in drawn(rows)
+    assert "l  learned, L = 128: 45.00 at 128, n/a further on" in drawn(rows)
 
 
 def test_values_far_apart_are_drawn_by_their_logarithm(make):
     """4, 40 and 400: the middle one is in the middle."""
     rows = [make("rope", length, value) for length, value in ((128, 4.0), (256, 40.0), (512, 400.0))]
     lines = drawn(rows)[2 : 2 + HEIGHT]
-    assert [number for number, line in enumerate(lines) if "a" in line] == [0, 8, HEIGHT - 1]
+    assert [number for number, line in enumerate(lines) if "r" in line] == [0, 8, HEIGHT - 1]
 
 
 def test_a_reference_above_all_runs_is_left_out(make, reference):
     lines = drawn([*rising(make), reference("unigram", 128, 600.0), reference("bigram", 128, 55.0)])
-    assert [line.split()[1].rstrip(",:") for line in lines[-2:]] == ["rope", "bigram"]
+    assert [line.split()[1].rstrip(",:") for line in legend(lines)] == ["rope", "bigram"]
 
 
 def test_one_value_is_a_plot_too(make):
-    assert any(line.endswith("┤a") for line in drawn([make("rope", 128, 40.0)]))
+    assert any(line.endswith("┤r") for line in drawn([make("rope", 128, 40.0)]))
