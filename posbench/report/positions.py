@@ -27,12 +27,12 @@ FEWEST_TARGETS = 256
 """Of a bucket that is shown."""
 
 LEFT_OUT = (
-    f"Not shown: what fewer than {FEWEST_TARGETS} targets stand behind, and of sliding windows what is seen in the "
-    "first alone."
+    f"Not shown: what fewer than {FEWEST_TARGETS} targets stand behind, and of sliding windows the short contexts that "
+    "only the first one has."
 )
 
-
 SOME = "°"
+"""Marks a loss of some of the targets that a part has at every length."""
 
 
 def buckets(longest: int) -> list[tuple[int, int]]:
@@ -72,12 +72,15 @@ def _table(part: Part) -> Table:
     notes = [
         "Nats a token of the targets that see that many tokens of their window (context), the mean over seeds. "
         + LEFT_OUT,
-        before_target(part)
-        if part.shared["protocol"] == "same-targets"
-        else "Compare down a column, from few tokens seen to many. The columns of one line differ little but in which "
-        "targets see so many tokens.",
-        *([order(part)] if len(part.lines) > 1 else []),
+        before_target(part),
     ]
+    if part.shared["protocol"] != "same-targets":
+        notes.append(
+            "Compare down a column, from few tokens seen to many. Along a row targets see as many in each column, and "
+            "its numbers differ mostly because these are other targets."
+        )
+    if len(part.lines) > 1:
+        notes.append(order(part))
     if any(entry.text.endswith(SOME) for section in sections for row in section.rows for entry in row):
         notes.append(
             f"{SOME} of only some of the targets, easier or harder than the rest: compare it with no other cell."
