@@ -204,7 +204,11 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
             "not used: better, worse, the same with it. fails at: the first length read past L that is worse than L, "
             "interval above 1 (95 % for all lengths together)."
         )
-        halves = [f"{record['encoding']} {record['half']:.3f}" for record in records if record.get("half") is not None]
+        halves = [
+            f"{record['encoding']} ({record['train_length']:,}) {record['half']:.3f}"
+            for record in records
+            if record.get("half") is not None
+        ]
         if halves:
             notes.append(
                 "How much of the context that it was trained with each uses: on the same targets the perplexity at L "

@@ -87,7 +87,7 @@ def test_where_it_fails_stands_beside_what_the_context_up_to_l_is_worth(make):
     table = summary_table(texts(rows)[0])
     found = {record["encoding"]: (record["fails_at"], record["half"]) for record in table.records}
     assert found == {"rope": (136, pytest.approx(40 / 45)), "alibi": (None, None)}
-    assert "rope 0.889." in " ".join(render(table).split())
+    assert "rope (128) 0.889." in " ".join(render(table).split())
     assert "not to 512" in render(table)
 
 
