@@ -279,7 +279,7 @@ def _so_far(folder: Folder) -> str | None:
     if not (missing := _missing(folder)):
         return None
     asked = folder.asked["runs"]
-    others = [name for name in missing if name not in asked]
+    others = _others(missing, asked)
     said = f"So far {len(asked.keys() - missing.keys())} of {len(asked)} runs"
     return said + (f", and without {', '.join(others)}." if others else ".")
 
@@ -301,10 +301,15 @@ def _folders(all_folders: Sequence[Folder]) -> str:
     return "\n".join(tables.render(table, "md").splitlines()[2:])
 
 
+def _others(missing: Mapping[str, str], asked: Mapping[str, Any]) -> list[str]:
+    """What is missing beside runs of the plan: references, and runs that go on."""
+    return [name for name in missing if name not in asked]
+
+
 def _listed(missing: Mapping[str, str], asked: Mapping[str, Any]) -> str:
     """How many runs are missing, and what else by name."""
     runs = sum(name in asked for name in missing)
-    others = [name for name in missing if name not in asked]
+    others = _others(missing, asked)
     return ", ".join([f"{runs} run{'s' * (runs > 1)}", *others] if runs else others)
 
 
