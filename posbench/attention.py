@@ -9,11 +9,9 @@ that for each layer. Five kernels, each equal to a naive float32 softmax (tests/
     causal   scaled_dot_product_attention, no bias: torch's flash attention where the GPU has one
     flex     on CUDA a bias by distance, a window, documents kept apart: FlexAttention (posbench/flex.py). Fewer queries
              than a block of it go to the kernels below
-    strided  a bias by distance without gradient, over consecutive positions: with keys and values reversed the bias of
-             query i and key column s depends on i + s alone, so a view with strides (1, 1) of one vector is the whole
-             matrix. Nothing of size T x S exists but for short windows.
-    dense    a bias that is being learned, positions that are not consecutive, or documents kept apart: the bias and
-             mask of one block of queries
+    strided  a bias by distance over consecutive positions, learned or not: a view of one vector (posbench/strided.py)
+    dense    a bias over positions that are not consecutive, or documents kept apart: the bias and mask of one block of
+             queries
     blocks   an encoding that rewrites scores or adds to the values: explicit softmax, one block of queries at a time
 
 Biases are formed in float32 and added to float32 scores, also when the model runs in bf16. Where `flex` is not to be
@@ -32,17 +30,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from posbench import flex
+from posbench import flex, strided
 from posbench.encodings.base import Encoding
-from posbench.encodings.window import Sliding, Window
+from posbench.encodings.window import Sliding, Window, query_blocks
 
 KERNELS = ("causal", "flex", "strided", "dense", "blocks")
-
-BIAS_BLOCK = 1024
-"""Queries of one call with a bias: large enough for the fused kernel, small enough to skip the empty triangle."""
-
-SQUARE = 512
-"""Keys up to which the whole bias is one small tensor, which takes less than turning the keys and values."""
 
 SCORE_BLOCK = 256
 """Queries of one block whose scores exist as a tensor."""
@@ -68,7 +60,7 @@ class Pass:
     documents: Tensor | None
     """(B, S), the number of each key's document where a query sees no other; None: it sees all before it."""
     vector: Tensor | None
-    """strided: (1 or H, BIAS_BLOCK - 1 + S), the bias of distances 1 - BIAS_BLOCK ... S - 1; -inf where masked."""
+    """strided: the bias of every distance as `strided.attend` takes it"""
     bias: Tensor | None = None
     """flex: the bias as `flex.attend` takes it."""
     mask: BlockMask | None = None
@@ -119,14 +111,12 @@ def _begin(
     elif window is not None and not isinstance(window, Sliding):
         kernel, reason = "dense", "keys in sight that differ from query to query"
     elif "bias" in hooks:
-        vector = encoding.bias(torch.arange(n_keys, device=q_pos.device)).float()
-        if vector.requires_grad and torch.is_grad_enabled():
-            kernel, reason, vector = "dense", "a bias that is being learned", None
-        else:
-            kernel, reason = "strided", "a fixed bias by distance"
+        vector = strided.bias_vector(encoding.bias(torch.arange(n_keys, device=q_pos.device)).float(), window)
+        learned = vector.requires_grad and torch.is_grad_enabled()
+        kernel, reason = "strided", f"a {'learned' if learned else 'fixed'} bias by distance"
     elif window is not None or n_queries < n_keys:
         kernel, reason = "strided", "a window of keys" if window is not None else "fewer queries than keys"
-        vector = torch.zeros(1, n_keys, device=q_pos.device)
+        vector = strided.bias_vector(torch.zeros(1, n_keys, device=q_pos.device), window)
     else:
         kernel, reason, flexible = "causal", "no bias", False
 
@@ -138,11 +128,6 @@ def _begin(
             bias = _flex_bias(encoding, n_keys, q_pos.device) if "bias" in hooks else None
             mask = flex.block_mask(n_queries, n_keys, window, documents, q_pos.device)
 
-    if vector is not None:
-        future = vector.new_full((vector.shape[0], BIAS_BLOCK - 1), -math.inf)
-        vector = torch.cat([future, vector], dim=1)  # a copy: the bias may be a view of a parameter
-        if isinstance(window, Sliding):
-            vector[:, BIAS_BLOCK - 1 + window.size :] = -math.inf
     context = encoding.begin(q_pos, n_keys)
     return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, documents, vector, bias, mask)
 
@@ -203,35 +188,12 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
     return flex.attend(q, k, v, how.bias, mask)
 
 
-def _query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) -> list[tuple[int, int, slice]]:
-    """(first query, one past the last, keys these may see) of each block, the queries being the last of the keys."""
-    blocks, past = [], n_keys - n_queries
-    for a in range(0, n_queries, size):
-        b = min(a + size, n_queries)
-        blocks.append((a, b, slice(0 if window is None else window.first(past + a), past + b)))
-    return blocks
-
-
 def _strided(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
-    n_keys = k.shape[2]
     vector = how.vector
     if vector is None:  # causal with fewer queries than `begin` was told
-        vector = q.new_zeros(1, BIAS_BLOCK - 1 + n_keys)
-        vector[:, : BIAS_BLOCK - 1] = -math.inf
-    if n_keys <= SQUARE:
-        size, stride = (len(vector), q.shape[2], n_keys), (vector.stride(0), 1, 1)
-        whole = vector.as_strided(size, stride, BIAS_BLOCK - q.shape[2]).flip(2)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=whole.expand(1, q.shape[1], -1, -1))
-    k, v = k.flip(2), v.flip(2)
-    out = []
-    for a, b, keys in _query_blocks(q.shape[2], n_keys, BIAS_BLOCK, how.window):
-        # Reversed, the block's last key is its column 0; row r and column s lie r + s - (b - a - 1) apart.
-        columns = slice(n_keys - keys.stop, n_keys - keys.start)
-        shape = (1, vector.shape[0], b - a, keys.stop - keys.start)
-        mask = vector.as_strided(shape, (0, vector.stride(0), 1, 1), BIAS_BLOCK - (b - a))
-        mask = mask.expand(1, q.shape[1], -1, -1)
-        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, columns], v[:, :, columns], attn_mask=mask))
-    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+        vector = strided.bias_vector(q.new_zeros(1, k.shape[2]), None)
+    assert how.window is None or isinstance(how.window, Sliding), "a distance says whether such a key is seen"
+    return strided.attend(q, k, v, vector, how.window)
 
 
 def _masked(how: Pass, n_queries: int, keys: slice) -> Tensor:
@@ -252,7 +214,7 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
     n_queries, n_keys = q.shape[2], k.shape[2]
     q_pos, k_pos = how.q_pos[:, -n_queries:], how.k_pos
     out = []
-    for a, b, keys in _query_blocks(n_queries, n_keys, BIAS_BLOCK, how.window):
+    for a, b, keys in query_blocks(n_queries, n_keys, strided.QUERIES, how.window):
         mask = _masked(how, b - a, keys)
         if "bias" in how.encoding.hooks:
             distance = q_pos[:, a:b, None] - k_pos[:, None, keys]  # (1 or B, Q, S)
@@ -269,7 +231,7 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass
     encoding, hooks = how.encoding, how.encoding.hooks
     q_pos_BT, k_pos_BS = how.q_pos[:, -n_queries:], how.k_pos
     out = []
-    for a, b, keys in _query_blocks(n_queries, n_keys, SCORE_BLOCK, how.window):
+    for a, b, keys in query_blocks(n_queries, n_keys, SCORE_BLOCK, how.window):
         q_block, k_block, v_block = q[:, :, a:b], k[:, :, keys], v[:, :, keys]
         q_pos, k_pos = q_pos_BT[:, a:b], k_pos_BS[:, keys]
         s = (q_block @ k_block.transpose(2, 3)).mul_(head_dim**-0.5)

@@ -14,7 +14,7 @@ from posbench import classes
 from posbench.config import GROUPS, Config
 from posbench.errors import UserError, explain
 
-FORMAT = 4
+FORMAT = 5
 """Raised whenever the same config would give other weights."""
 
 # Settings that change how a run is carried out or looked at, never its weights.

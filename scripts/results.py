@@ -206,6 +206,7 @@ def made(folder: Folder) -> dict[str, bytes]:
         " ".join(filter(None, [loaded.budgets[folder.budget].get("note"), _so_far(folder)])) or None,
         folder.costs,
         images=["svg"],
+        measured_by=folder.commands,
         digits=DIGITS,
     )
     with folder.opened(), tempfile.TemporaryDirectory() as temporary:
@@ -261,7 +262,10 @@ def _answer(folder: Folder) -> str:
         lines += [f"**{said}** The list: [{folder.path.name}]({folder.path.name}/README.md).\n"]
     lines += [tables.render(table, "md") if table else ""]
     lines += [f"![Perplexity by length in both protocols]({folder.path.name}/figures/answer.svg)\n"]
-    lines += ["Dotted: L. Bands: 95 %. Left, every target of the test split; right, the same targets at each length.\n"]
+    lines += [
+        "Dotted: L. Bands: 95 %. Every target of the test split, and the same targets at each length; beside each the "
+        "curves that change little, at a scale of their own.\n"
+    ]
     primary = [verdict for verdict in claims.in_order(verdicts) if verdict.claim.primary]
     if primary:
         lines += [

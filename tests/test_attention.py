@@ -11,6 +11,7 @@ import torch
 from tiny import CASES, DEFAULTS, DEVICES, SHAPE, attention, encoding
 
 from posbench import attention as kernels
+from posbench import strided
 from posbench.encodings.base import Encoding, Shape
 from posbench.encodings.window import Blockwise, Sliding
 
@@ -97,10 +98,10 @@ def test_every_kernel_over_more_than_one_block(case, device):
 @pytest.mark.parametrize(
     ("queries", "keys"),
     [
-        *((n, n) for n in (kernels.SQUARE, kernels.SQUARE + 1, 700, kernels.BIAS_BLOCK)),
-        (1, kernels.SQUARE),
-        (1, kernels.SQUARE + 1),
-        (130, kernels.SQUARE + 1),
+        *((n, n) for n in (strided.SQUARE, strided.SQUARE + 1, 700, strided.QUERIES)),
+        (1, strided.SQUARE),
+        (1, strided.SQUARE + 1),
+        (130, strided.SQUARE + 1),
     ],
 )
 @pytest.mark.parametrize("windowed", [False, True])
@@ -111,7 +112,7 @@ def test_a_strided_bias_at_the_border_of_one_small_tensor(queries, keys, windowe
 
 
 @pytest.mark.parametrize(
-    ("case", "kernel"), [(NONE, "causal"), (ALIBI, "strided"), (T5, "dense"), (("shaw", {}), "blocks")]
+    ("case", "kernel"), [(NONE, "causal"), (ALIBI, "strided"), (T5, "strided"), (("shaw", {}), "blocks")]
 )
 def test_the_kernel_follows_from_the_hooks(case, kernel):
     """No bias; a fixed one; one that is being learned; scores of its own."""
@@ -124,7 +125,7 @@ def test_the_kernel_follows_from_the_hooks(case, kernel):
 
 
 def test_a_learned_bias_has_the_same_output_in_training_and_in_evaluation():
-    """Two kernels (dense, strided), one number."""
+    """With a gradient of its own and without, one number."""
     e = encoding(T5, SMALL)
     qkv, q_pos, k_pos = draw(300, 300)
     training = kernels.attend(*qkv, {}, kernels.begin(e, q_pos, k_pos, consecutive=True))
@@ -206,6 +207,20 @@ class Logarithm(Encoding):
         return -self.strength.view(-1, *[1] * distance.ndim) * distance.float().log1p()
 
 
+class Shared(Encoding):
+    """A learned bias that all heads share, beside a window."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.strength = torch.nn.Parameter(torch.tensor([0.7]))
+
+    def bias(self, distance):
+        return -self.strength.view(-1, *[1] * distance.ndim) * distance.float().sqrt()
+
+    def window(self, layer):
+        return Sliding(40)
+
+
 class WindowOnly(Encoding):
     def window(self, layer):
         return Sliding(2)
@@ -222,11 +237,20 @@ class BlocksAndBias(Toy):
 
 
 @pytest.mark.parametrize("length", [1, 3, 70])
-@pytest.mark.parametrize("toy", [Toy, Logarithm, WindowOnly, BlocksOnly, BlocksAndBias])
+@pytest.mark.parametrize("toy", [Toy, Logarithm, Shared, WindowOnly, BlocksOnly, BlocksAndBias])
 def test_biases_windows_and_scales_reach_every_kernel(toy, length):
     compare(toy(SMALL), length, length)
     if length > 3:
         compare(toy(SMALL), 3, length)
+
+
+@pytest.mark.parametrize("toy", [Logarithm, Shared])
+@pytest.mark.parametrize(("queries", "keys"), [(70, 70), (50, 70)])
+def test_the_gradient_of_a_learned_bias_is_the_same_in_pieces(toy, queries, keys, monkeypatch):
+    """Blocks of 32 queries, the last one shorter, and one window of three at a time."""
+    monkeypatch.setattr(strided, "BACK", 32)
+    monkeypatch.setattr(strided, "CACHED", 1)
+    assert "strided" in compare(toy(SMALL), queries, keys, batch=3)
 
 
 class Counts(Encoding):
@@ -285,7 +309,7 @@ class Mixed(Encoding):
 
 
 def test_a_bias_is_formed_in_float32_by_every_kernel_under_autocast():
-    """Autocast turns matrix products into bf16: training (dense) and evaluation (strided) must both keep it out."""
+    """Autocast turns matrix products into bf16: training and evaluation must both keep it out."""
     e = Mixed(SMALL)
     qkv, q_pos, k_pos = draw(300, 300)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -357,8 +381,8 @@ def test_the_strided_mask_holds_no_square():
     at = torch.arange(8192)[None]
     how = kernels.begin(encoding(ALIBI, SMALL), at, at, consecutive=True)
     assert how.vector is not None
-    assert how.vector.numel() == 2 * (8192 + kernels.BIAS_BLOCK - 1)
-    assert how.vector[:, : kernels.BIAS_BLOCK - 1].eq(-math.inf).all()
+    assert how.vector.numel() == 2 * (8192 + strided.QUERIES - 1)
+    assert how.vector[:, : strided.QUERIES - 1].eq(-math.inf).all()
 
 
 def test_rope_and_others_need_their_context_once_a_pass():

@@ -138,7 +138,7 @@ def test_a_learned_bias_has_its_gradient(offered, monkeypatch, case):
     qkv, q_pos, k_pos = draw(70, 70)
     wants = [*(x.requires_grad_() for x in qkv), *e.parameters()]
     how = kernels.begin(e, q_pos, k_pos, consecutive=True)
-    assert (how.kernel, how.reason) == ("flex", "a bias that is being learned")
+    assert (how.kernel, how.reason) == ("flex", "a learned bias by distance")
     weight = torch.randn(2, 2, 70, 16, generator=torch.Generator().manual_seed(9))
     found = torch.autograd.grad((kernels.attend(*qkv, {}, how) * weight).sum(), wants)
     wanted = torch.autograd.grad((attention(e, *qkv, q_pos, k_pos) * weight).sum(), wants)
@@ -266,7 +266,7 @@ def test_what_it_cannot_do_goes_to_another_kernel_with_the_reason(offered, monke
     narrow = "; no FlexAttention: heads are 8 wide, and it takes 16 or more"
     assert pick(ALIBI, Shape(1, 16, 2, 300)) == ("strided", "a fixed bias by distance" + narrow)
     with flex.without():
-        assert pick(T5) == ("dense", "a bias that is being learned; no FlexAttention: left aside")
+        assert pick(T5) == ("strided", "a learned bias by distance; no FlexAttention: left aside")
     monkeypatch.undo()  # a CPU is a CPU again, and has nothing to be sorry for
     assert pick(ALIBI) == ("strided", "a fixed bias by distance")
     assert not flex.offered(torch.device("cuda"), flex.LEAST - 1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posbench import files
-from posbench.bench.race import Race
 from posbench.report.tables import Cell, Column, Section, Table, cell, render
+
+if TYPE_CHECKING:
+    from posbench.bench.race import Race
 
 NAME = Column("name", "", right=False)
 SPEED = [Column("tokens_per_second", "tokens/s"), Column("range", "min - max")]
@@ -35,8 +37,8 @@ HOW = [
     "4,096 tokens side by side, each batch of them by threads of its own, and is faster there than one call is here.",
     "GEMM bound: all matrix products of the step run alone at the shapes they have in it, in the faster of two ways: "
     "one after the other by all threads, or the parts of the batch at the same time, as the step computes them. Those "
-    "inside fused attention are not among them; a bias that is learned and scores that are rewritten have no fused "
-    "attention, so theirs are.",
+    "inside fused attention are not among them; a bias that is learned has no fused gradient and scores that are "
+    "rewritten no fused attention, so theirs are.",
 ]
 
 
@@ -50,15 +52,16 @@ def comparison(
     """Rows in sections by task and length, with `by_encoding` by encoding too."""
     sections: dict[str, Section] = {}
     for row in rows:
-        heading = _heading(row) + (f": {row['encoding']}" if by_encoding else "")
-        section = sections.setdefault(heading, Section(heading, []))
+        under = heading(row) + (f": {row['encoding']}" if by_encoding else "")
+        section = sections.setdefault(under, Section(under, []))
         shown = _shown(row)
         section.rows.append([shown.get(column.key) or cell(row.get(column.key)) for column in columns])
     records = [dict(row) | dict(facts) for row in rows]
     return Table(title, list(columns), list(sections.values()), [*HOW, *_told(facts)], records, repeat_head=False)
 
 
-def _heading(row: Mapping[str, Any]) -> str:
+def heading(row: Mapping[str, Any]) -> str:
+    """What the rows timed together with this one have in common."""
     windows = f"{row['windows']} window{'s' * (row['windows'] > 1)}"
     if row["task"] == "train":
         return f"training at {row['length']:,}, {windows} a step"

@@ -69,7 +69,7 @@ def report(
             folder = run.root() / "report" / "all"
         else:
             plan = _plan(study, budget, overrides, config_dir)
-            found = of_study(plan, command, speeds)
+            found = of_study(plan, command, run_command(study, budget, overrides, config_dir), speeds)
             if found is None:
                 raise UserError(
                     f"Nothing of the study {plan.study.name} ({budget}) has been measured in {run.root()}.",
@@ -93,6 +93,12 @@ def page_command(
     )
 
 
+def run_command(study: str, budget: str, overrides: list[str] | None, config_dir: str | None) -> str:
+    """The command line that measures what a page shows."""
+    budget_of_it = None if budget == "default" else budget
+    return command_line("study", "run", study, overrides=overrides, budget=budget_of_it, config_dir=config_dir)
+
+
 def _plan(name: str, budget: str, overrides: list[str] | None, config_dir: str | None) -> Plan:
     from posbench import launch, study
 
@@ -100,13 +106,16 @@ def _plan(name: str, budget: str, overrides: list[str] | None, config_dir: str |
     return study.plan(study.load(name), budget, rest, config_dir)
 
 
-def of_study(plan: Plan, command: str, bench: Bench = ()) -> Report | None:
+def of_study(plan: Plan, command: str, measured_by: str, bench: Bench = ()) -> Report | None:
     """What the page of a study is made of; None where nothing was measured."""
     from posbench import pilot
     from posbench.report.page import Report
 
     rows = pilot.asked(plan.jobs)
-    return Report(plan.study.title, rows, command, plan.study.claims, plan.note, bench) if rows else None
+    study = plan.study
+    return (
+        Report(study.title, rows, command, study.claims, plan.note, bench, measured_by=[measured_by]) if rows else None
+    )
 
 
 def place(plan: Plan) -> Path:
@@ -117,7 +126,7 @@ def place(plan: Plan) -> Path:
     return run.root() / "report" / f"{plan.study.name}{budget}"
 
 
-def say_page(plan: Plan, command: str) -> None:
+def say_page(plan: Plan, command: str, measured_by: str) -> None:
     """Write the page of a study that was just run, and say where it is; or what it would need."""
     from posbench.report import page
     from posbench.report.figures import need
@@ -127,7 +136,7 @@ def say_page(plan: Plan, command: str) -> None:
     except UserError as error:
         say(f"{error.message} {error.hint}")
         return
-    if (made := of_study(plan, command)) is not None:
+    if (made := of_study(plan, command, measured_by)) is not None:
         say(f"Report: {page.write(made, place(plan))}")
 
 

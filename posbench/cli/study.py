@@ -9,7 +9,7 @@ import typer
 
 from posbench.cli import completion
 from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, say_row, settings, show
-from posbench.cli.report import page_command, say_page
+from posbench.cli.report import page_command, run_command, say_page
 from posbench.errors import UserError
 from posbench.search_path import extra_dir
 
@@ -116,7 +116,7 @@ def _run(name: str, budget: str, words: list[str] | None, folder: str | None, fo
     if outcome.rows:
         show(outcome.tables(), form)
     say(f"Took {duration(outcome.seconds)} at {outcome.matmul_rate:.0f} GF/s of float32 matmul.")
-    say_page(plan, page_command(name, budget, words, folder))
+    say_page(plan, page_command(name, budget, words, folder), run_command(name, budget, words, folder))
     lines = launch.summary(outcome.results)
     for line in lines:
         say(line)

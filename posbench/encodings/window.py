@@ -43,5 +43,14 @@ class Blockwise:
 Window = Sliding | Blockwise
 
 
+def query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) -> list[tuple[int, int, slice]]:
+    """(first query, one past the last, keys these may see) of each block, the queries being the last of the keys."""
+    blocks, past = [], n_keys - n_queries
+    for a in range(0, n_queries, size):
+        b = min(a + size, n_queries)
+        blocks.append((a, b, slice(0 if window is None else window.first(past + a), past + b)))
+    return blocks
+
+
 def _from_zero(x: Index) -> Index:
     return (x + abs(x)) // 2

@@ -22,6 +22,9 @@ TEXT = ("corpus_hash", "tokenizer_hash", "split")
 STEEP = 5.0
 """From largest to smallest value: more is drawn on a logarithmic scale."""
 
+FLAT = 5.0
+"""What changes by less than one part in so many of all that is drawn with it looks flat there."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -78,6 +81,19 @@ def worth_drawing(curves: Sequence[Curve]) -> list[Curve]:
     known = [curve for curve in curves if curve.finite]
     runs = [found for curve in known if curve.line.one.kind == "run" for found in curve.values]
     return [curve for curve in known if curve.line.one.kind == "run" or not runs or min(curve.values) <= max(runs)]
+
+
+def flat(curves: Sequence[Curve]) -> list[Curve]:
+    """Those of runs that change too little to be seen beside the others, and so need a scale of their own; [] where
+    that is none of them or all."""
+    moving = [curve for curve in curves if curve.line.one.kind == "run" and len(curve.finite) > 1]
+    drawn = [found for curve in moving for found in curve.values]
+    found = [curve for curve in moving if FLAT * _spread(curve.values) <= _spread(drawn)]
+    return found if len(found) < len(moving) else []
+
+
+def _spread(values: Sequence[float]) -> float:
+    return max(values) - min(values)
 
 
 def use_of_context(line: Line) -> tuple[int, Curve] | None:

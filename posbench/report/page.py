@@ -22,7 +22,9 @@ from posbench import files
 from posbench.errors import UserError
 from posbench.records import Row, digest8, extension_label, file_name
 from posbench.report import claims, published, tables
+from posbench.report.basis import basis
 from posbench.report.claims import Claim, Verdict
+from posbench.report.costs import cost_table
 from posbench.report.curves import texts
 from posbench.report.documents import alike, document_tables, names
 from posbench.report.figures import Bench, Drawing, drawings, need
@@ -53,6 +55,8 @@ class Report:
     bench: Bench = ()
     images: Sequence[str] = ("svg", "png")
     """Forms in which each figure lies beside it."""
+    measured_by: Sequence[str] = ()
+    """The commands that trained and read what its numbers are of."""
     digits: int | None = None
     """Of the numbers in csv and json; None: all. Other processors add in another order, and differ in the last ones."""
 
@@ -128,6 +132,7 @@ def html(report: Report, said: Content, drawn: Sequence[Drawing]) -> str:
         style=Markup((Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")),
         colours={"light": variables(), "dark": variables(dark=True)},
         summaries=[found for group in texts(report.rows) if (found := summary_table(group, report.bench)) is not None],
+        basis=basis(report.rows),
         drawings=[(drawing, Markup(drawing.inline())) for drawing in drawn],
         groups=said.groups,
         claims=_claims(said.verdicts),
@@ -142,7 +147,7 @@ def _groups(report: Report, verdicts: Sequence[Verdict]) -> list[Group]:
     """Every table, under its heading; without those that there is nothing for."""
     found = parts(report.rows)
     flat = [part for part in found if part.shared["protocol"] == "nonoverlapping"]
-    failing = claims.failure_table(report.rows)
+    failing, costs = claims.failure_table(report.rows), cost_table(report.bench)
     groups = [
         Group("tables-lengths", "Perplexity by length", length_tables(report.rows)),
         Group("tables-recipes", "Other recipes", [one for part in found if (one := recipe_table(part))]),
@@ -150,6 +155,7 @@ def _groups(report: Report, verdicts: Sequence[Verdict]) -> list[Group]:
         Group(
             "tables-positions", "Loss by position", [one for one in position_tables(report.rows) if one.records], True
         ),
+        Group("tables-cost", "Cost", [costs] if costs else []),
         Group("tables-paper", "Beside the paper", [one for part in flat if (one := published.beside(part))]),
         Group("tables-documents", "Document by document", _documents(found, verdicts), True),
     ]
@@ -224,14 +230,15 @@ def _commit(commit: str | None, dirty: bool | None) -> str | None:
 
 
 def _made(report: Report) -> Mapping[str, str]:
-    """How it was made: of the page its command, of its rows where and when they were measured."""
+    """How it was made: of the page its command, of its rows the commands, and where and when they were measured."""
     rows = report.rows
     where = sorted({f"{row.device}, {row.threads} thread{'s' * (row.threads != 1)}" for row in rows})
     kernels = sorted({f"{row.kernel} ({row.kernel_reason})" for row in rows if row.kernel})
     commits = sorted({text for row in rows if (text := _commit(row.commit, row.dirty))})
     seconds = sum(row.seconds or 0.0 for row in rows)
-    return {
+    made = {
         "this page": report.command,
+        "its numbers": "\n".join(report.measured_by),
         "posbench": posbench.__version__,
         "numbers": f"{len(rows):,} of {len({row.run for row in rows})} runs and references",
         "measured": f"{min(row.time for row in rows)} to {max(row.time for row in rows)} UTC, {seconds:,.0f} s in all",
@@ -239,3 +246,4 @@ def _made(report: Report) -> Mapping[str, str]:
         "kernels": "; ".join(kernels) or "none",
         "commits": "; ".join(commits) or "an installed posbench",
     }
+    return {name: text for name, text in made.items() if text}

@@ -15,6 +15,7 @@ from posbench.report.claims.claim import MARGIN
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison
 from posbench.report.claims.failure import failing
 from posbench.report.claims.speed import Bench
+from posbench.report.costs import where
 from posbench.report.curves import compare_lines, interval
 from posbench.report.lengths import perplexity_text, ratio_cell
 from posbench.report.parts import Line, Part
@@ -141,13 +142,9 @@ def _speed(line: Line, bench: Bench) -> dict[str, Any]:
 
 
 def _speed_notes(bench: Bench) -> list[str]:
-    row = next(row for row in bench if row["task"] == "train")
-    where = row["device"]
-    if where == "cpu":
-        where = f"{row['processor']}, {row['threads']} thread{'s' * (row['threads'] != 1)}"
     return [
-        "training speed: at the length L, by `posbench bench encodings`: the median ratio of interleaved rounds; "
-        f"{row['model']}; on {where}."
+        f"training speed: at the length L, by `posbench bench encodings`: the median ratio of interleaved rounds; "
+        f"{where(bench)}"
     ]
 
 

@@ -12,6 +12,7 @@ from posbench import records
 from posbench.errors import UserError
 from posbench.records import digest
 from posbench.report import claims
+from posbench.report.basis import basis
 from posbench.report.lengths import length_tables
 from posbench.report.page import Report, content, html, write
 
@@ -141,6 +142,51 @@ def test_claims_stand_with_their_verdict_their_source_and_their_rows(make):
     assert '<span class="verdict seen">seen</span> ALiBi at 2 L' in text
     assert "Press et al. 2022, Table 5" in text
     assert f'<a href="#row-{digest(rows[1])[:8]}">alibi-L128-s1 at 256</a>' in text
+
+
+def test_what_the_words_of_a_verdict_mean_stands_before_the_first(make):
+    text = page(two(make), claims=claims.parse([claim(primary=True)]))
+    section = text[text.index('id="claims"') :]
+    assert section.index('<ul class="notes">') < section.index('<details class="claim"')
+
+
+def test_what_the_numbers_rest_on_is_told_from_the_rows(make):
+    """Two seeds of one recipe and one of another; the longest reading is of 5 documents."""
+    rows = [make("alibi", 128, 40.0, seed=seed) for seed in (1, 2)] + [make("rope", 256, 41.0, train_length=256)]
+    found = basis(rows)
+    assert found["seeds"] == "1 to 2 of each recipe"
+    assert found["models"] == "nano, 4 heads x 32"
+    assert found["trained at"] == "128; 256"
+    assert found["documents read"] == "5"
+    assert found["read at"] == "128 to 256 tokens at once"
+    assert "epochs" not in found
+    assert "<dt>tokens</dt><dd>1,000,000</dd>" in page(rows)
+
+
+def test_the_commands_that_measured_stand_beside_that_of_the_page(make):
+    text = page([make("alibi", 128, 40.0)], measured_by=["posbench study run a", "posbench study run a seed=2"])
+    assert "<pre>posbench study run a\nposbench study run a seed=2</pre>" in text
+
+
+def test_what_each_encoding_costs_is_a_table_of_the_page(make):
+    """Memory in MiB of 2^20 bytes; `none` is held against nothing."""
+    shared = {
+        "task": "train",
+        "length": 128,
+        "windows": 32,
+        "reason": None,
+        "device": "cpu",
+        "processor": "a processor",
+    }
+    shared |= {"threads": 2, "model": "nano: 4 x 128", "command": "posbench bench encodings", "status": "ok"}
+    none = {"encoding": "none", "ratio": None, "ratio_low": None, "ratio_high": None, "extra_bytes": 2**28}
+    rope = {"encoding": "rope", "ratio": 0.9, "ratio_low": 0.8, "ratio_high": 1.0, "extra_bytes": 2**29}
+    speeds = [shared | one | {"tokens_per_second": 9000.0, "against": None} for one in (none, rope)]
+    text = page([make("rope", 128, 40.0)], bench=speeds)
+    section = text[text.index('id="tables-cost"') :]
+    assert "training at 128, 32 windows a step" in section
+    assert ">0.900 [0.800, 1.000]<" in section
+    assert (">256<" in section, ">512<" in section) == (True, True)
 
 
 def test_what_must_be_known_first_stands_at_the_top(make):

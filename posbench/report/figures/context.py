@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from posbench.report.curves import Curve, use_of_context, value
+from posbench.report.curves import Curve, flat, use_of_context, value
 from posbench.report.figures.axes import draw, end_labels, length_axis
 from posbench.report.figures.drawing import Drawing, height, panels
-from posbench.report.figures.perplexity import named
+from posbench.report.figures.perplexity import CLOSER, named
 from posbench.report.figures.style import MUTED, looks
 from posbench.report.parts import Part, how
 
@@ -18,11 +18,11 @@ def by_context(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
     if not chosen:
         return None
     look = looks([curve.line for _, found in chosen for _, curve in found])
-    with panels(len(chosen), height(max(len(found) for _, found in chosen)), 7.2) as (figure, axes):
-        for one, (part, found) in zip(axes, chosen, strict=True):
-            homes = _homes(found)
-            one.set_title(how(part), loc="left")
-            length_axis(one, part.lengths, homes, "tokens read at once")
+    panes = [pane for part, found in chosen for pane in _panes(part, found)]
+    with panels(len(panes), height(max(len(found) for _, found in chosen)), 7.2) as (figure, axes):
+        for one, (title_of_it, part, found, homes) in zip(axes, panes, strict=True):
+            one.set_title(title_of_it, loc="left")
+            length_axis(one, part.lengths, _homes(found), "tokens read at once")
             one.set_ylabel(f"nats a token, less those at {_base_text(found)}")
             one.axhline(0, color=MUTED, linewidth=1)
             absent = [curve for _, curve in found if len(curve.measured) < len(curve.points)]
@@ -53,6 +53,14 @@ def by_context(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
 def _curves(part: Part) -> list[tuple[int, Curve]]:
     lines = [line for line in part.lines if line.one.extension is None]
     return [found for line in lines if (found := use_of_context(line)) is not None]
+
+
+def _panes(part: Part, found: list[tuple[int, Curve]]) -> list[tuple[str, Part, list[tuple[int, Curve]], list[int]]]:
+    """As of perplexity: all curves, and with a scale of their own those that look flat; each with the training lengths
+    of all, by which the lines are named."""
+    level = flat([curve for _, curve in found])
+    closer = [(base, curve) for base, curve in found if curve in level]
+    return [(how(part), part, found, _homes(found))] + ([(CLOSER, part, closer, _homes(found))] if closer else [])
 
 
 def _homes(found: Sequence[tuple[int, Curve]]) -> list[int]:

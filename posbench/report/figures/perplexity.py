@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from posbench.report.curves import Curve, perplexities, value, worth_drawing
+from posbench.report.curves import Curve, flat, perplexities, value, worth_drawing
 from posbench.report.figures.axes import draw, end_labels, length_axis, value_axis
 from posbench.report.figures.drawing import Drawing, height, panels
 from posbench.report.figures.style import looks
 from posbench.report.parts import Line, Part, how
+
+CLOSER = "the same, closer: those that change little"
 
 NOTES = [
     "Bands are 95 % intervals: over seeds and text of three seeds or more, over the text alone of fewer. Dotted: the "
@@ -26,21 +28,28 @@ def by_length(parts: Sequence[Part], name: str, title: str, extended: bool = Fal
     if not chosen:
         return None
     look = looks([line for _, lines in chosen for line in lines])
-    with panels(len(chosen), height(max(len(lines) for _, lines in chosen))) as (figure, axes):
-        for one, (part, lines) in zip(axes, chosen, strict=True):
-            curves = worth_drawing(perplexities(lines))
-            homes = [line.train_length for line in lines if line.train_length]
-            one.set_title(how(part), loc="left")
-            length_axis(one, part.lengths, homes, "tokens read at once")
+    panes = [pane for part, lines in chosen for pane in _panes(part, lines)]
+    with panels(len(panes), height(max(len(lines) for _, lines in chosen))) as (figure, axes):
+        for one, (title_of_it, part, curves) in zip(axes, panes, strict=True):
+            homes = _homes(part.lines)
+            one.set_title(title_of_it, loc="left")
+            length_axis(one, part.lengths, _homes([curve.line for curve in curves]), "tokens read at once")
             value_axis(one, [found for curve in curves for found in curve.values], "perplexity")
             absent = [curve for curve in curves if len(curve.measured) < len(curve.points)]
             for curve in curves:
-                draw(one, curve, look[id(curve.line)], absent.index(curve) if curve in absent else 0, len(lines))
+                draw(one, curve, look[id(curve.line)], absent.index(curve) if curve in absent else 0, len(curves))
             end_labels(one, [(*_end(curve), named(curve.line, homes), look[id(curve.line)]) for curve in curves])
     notes = list(NOTES)
     if len(chosen) > 1:
         notes.append("Values compare within a panel, not between them: each protocol has targets of its own.")
     return Drawing(name, title, notes, figure)
+
+
+def _panes(part: Part, lines: Sequence[Line]) -> list[tuple[str, Part, list[Curve]]]:
+    """A panel for all curves of a part, and one with a scale of its own for those that look flat in it."""
+    curves = worth_drawing(perplexities(lines))
+    panes = [(how(part), part, curves)]
+    return panes + ([(CLOSER, part, level)] if (level := flat(curves)) else [])
 
 
 def named(line: Line, homes: Sequence[int]) -> str:
@@ -53,6 +62,10 @@ def _lines(part: Part, extended: bool) -> list[Line]:
         return [line for line in [*part.lines, *part.references] if line.one.extension is None]
     with_extension = {line.trained for line in part.lines if line.one.extension is not None}
     return [line for line in part.lines if line.trained in with_extension]
+
+
+def _homes(lines: Sequence[Line]) -> list[int]:
+    return [line.train_length for line in lines if line.train_length]
 
 
 def _end(curve: Curve) -> tuple[float, float]:

@@ -88,6 +88,22 @@ def test_a_reference_above_all_runs_is_not_drawn(make, reference):
     assert "unigram" not in found
 
 
+def test_what_looks_flat_beside_the_others_is_drawn_once_more_at_its_own_scale(make, reference):
+    """40 to 41 of 40 to 70 is a thirtieth; a reference, which changes as little, would only press it together."""
+    rows = [make("alibi", 128, 40.0), make("alibi", 256, 41.0), make("rope", 128, 40.0), make("rope", 256, 70.0)]
+    rows += [reference("bigram", length, 60.0) for length in (128, 256)]
+    whole, closer = perplexity(rows).figure.axes
+    assert {"alibi", "rope", "bigram"} <= {text.get_text() for text in whole.findobj(Text)}
+    assert {"alibi", "rope", "bigram"} & {text.get_text() for text in closer.findobj(Text)} == {"alibi"}
+    assert closer.get_ylim()[1] < 42
+
+
+def test_what_changes_alike_is_drawn_once(make):
+    """40 to 41 and 42 to 44: a quarter and half of all that is drawn."""
+    rows = [make("alibi", 128, 40.0), make("alibi", 256, 41.0), make("rope", 128, 42.0), make("rope", 256, 44.0)]
+    assert len(perplexity(rows).figure.axes) == 1
+
+
 def test_use_of_context_starts_at_a_quarter_of_the_training_length(make):
     """ln 43 - ln 44 at 128, less than nothing: the longer context helps."""
     same = next(part for part in parts(study(make)) if part.shared["min_context"])

@@ -1,0 +1,137 @@
+"""Attention with a bias by distance over consecutive positions, which is a view of one vector; it may be learned.
+
+    B batch, T queries (the last of S keys), H heads, D head width; G is 1 or H
+
+With the keys reversed the bias of query i and key column s depends on i + s alone, so that a view of the biases of
+distances -T + 1 ... S - 1 with strides (1, 1) is the whole matrix. Nothing of size T x S exists but for short windows.
+
+The gradient of a bias that is being learned is what lies on each of its diagonals, added up. Torch's fused attention
+gives a bias no gradient, and its plain one writes the scores to memory and reads them there six times. So the gradient
+is by hand here: formed anew from queries and keys, of as many windows at once as stay near the processor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from posbench.encodings.window import Sliding, query_blocks
+
+QUERIES = 1024
+"""Queries of one call: large enough for the fused kernel, small enough to skip the empty triangle."""
+
+SQUARE = 512
+"""Keys up to which the whole bias is one small tensor, which takes less than turning the keys and values."""
+
+BACK = 128
+"""Queries of one block whose gradient is formed at once."""
+
+CACHED = 2**18
+"""Scores of one such block on a CPU: a MiB, so that each pass over them finds them near."""
+
+
+def bias_vector(bias: Tensor, window: Sliding | None) -> Tensor:
+    """What `attend` takes, from the bias (G, S) of distances 0 ... S - 1: (G, QUERIES - 1 + S), -inf where masked."""
+    future = bias.new_full((bias.shape[0], QUERIES - 1), -math.inf)
+    vector = torch.cat([future, bias], dim=1)  # a copy: the bias may be a view of a parameter
+    if window is not None:
+        vector[:, QUERIES - 1 + window.size :] = -math.inf
+    return vector
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
+    """softmax(q . k / sqrt(D) + bias) . v in float32: (B, H, T, D).
+
+    q (B, H, T, D), k and v (B, H, S, D), float32; `vector` as `bias_vector` gives it, of the same window.
+    """
+    if vector.requires_grad and torch.is_grad_enabled():
+        return _Learned.apply(q, k, v, vector, window)
+    return _attend(q, k, v, vector, window)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    if n_keys <= SQUARE:
+        mask = _reversed(vector, n_queries, n_keys).flip(-1)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(1, q.shape[1], -1, -1))
+    k, v = k.flip(2), v.flip(2)
+    out = []
+    for a, b, keys in query_blocks(n_queries, n_keys, QUERIES, window):
+        columns = slice(n_keys - keys.stop, n_keys - keys.start)
+        mask = _reversed(vector, b - a, keys.stop - keys.start).expand(1, q.shape[1], -1, -1)
+        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, columns], v[:, :, columns], attn_mask=mask))
+    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+
+
+def _reversed(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:
+    """The bias of queries that are the last of the keys, the last key in column 0: a view (G, T, S).
+
+    Row r and column s lie r + s - (T - 1) apart.
+    """
+    return vector.as_strided((len(vector), n_queries, n_keys), (vector.stride(0), 1, 1), QUERIES - n_queries)
+
+
+def _gradients(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, vector: Tensor, window: Sliding | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    batch, heads, n_queries, width = q.shape
+    n_keys, scale = k.shape[2], width**-0.5
+    dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    d_vector = torch.zeros_like(vector)
+    # The gradient of a score is its weight times what its own weight's gradient has over the mean of the row.
+    mean = (grad * out).sum(-1, keepdim=True)
+    for a, b, keys in query_blocks(n_queries, n_keys, BACK, window):
+        seen = keys.stop - keys.start
+        bias = _reversed(vector, b - a, seen).flip(-1).expand(heads, -1, -1)
+        windows = _at_once(q, heads * (b - a) * seen)
+        d_bias = q.new_zeros(heads, b - a, seen)
+        for i in range(0, batch, windows):
+            some = slice(i, i + windows)
+            q_, k_, v_, grad_ = q[some, :, a:b], k[some, :, keys], v[some, :, keys], grad[some, :, a:b]
+            weights = (q_ @ k_.transpose(2, 3)).mul_(scale).add_(bias).softmax(-1)
+            dv[some, :, keys] += weights.transpose(2, 3) @ grad_
+            d_scores = (grad_ @ v_.transpose(2, 3)).sub_(mean[some, :, a:b]).mul_(weights)
+            d_bias += d_scores.sum(0)
+            d_scores *= scale
+            dq[some, :, a:b] = d_scores @ k_
+            dk[some, :, keys] += d_scores.transpose(2, 3) @ q_
+        first, sums = QUERIES - (b - a), _diagonals(d_bias.flip(-1))
+        d_vector[:, first : first + sums.shape[1]] += sums.sum_to_size(len(vector), sums.shape[1])
+    return dq, dk, dv, d_vector
+
+
+def _at_once(q: Tensor, scores: int) -> int:
+    """How many windows of so many scores each have their gradients formed at once."""
+    if q.device.type != "cpu" or torch.compiler.is_compiling():  # which would lay each out as code of its own
+        return len(q)
+    return max(1, CACHED // scores)
+
+
+def _diagonals(x: Tensor) -> Tensor:
+    """Of x (H, T, S) the sums over all r + s that are equal, r the row and s the column: (H, T + S - 1).
+
+    >>> _diagonals(torch.tensor([[[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]])).tolist()
+    [[1.0, 12.0, 23.0, 30.0]]
+    """
+    heads, rows, columns = x.shape
+    # With T zeros after each row and rows one shorter than that, each begins one column further right.
+    padded = F.pad(x, (0, rows)).view(heads, -1)[:, : rows * (rows + columns - 1)]
+    return padded.view(heads, rows, rows + columns - 1).sum(1)
+
+
+class _Learned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
+        out = _attend(q, k, v, vector, window)
+        ctx.window = window
+        ctx.save_for_backward(q, k, v, vector, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, vector, out = ctx.saved_tensors
+        return *_gradients(grad, q, k, v, out, vector, ctx.window), None
