@@ -287,7 +287,10 @@ def _name(lines: Sequence[Line]) -> None:
             continue
         words = [(line.one.settings or "").split() for line in twins]
         tells = {
-            "settings": [" ".join(word for word in own if not all(word in other for other in words)) for own in words],
+            "settings": [
+                " ".join(word.removeprefix("encoding.") for word in own if not all(word in other for other in words))
+                for own in words
+            ],
             "tokens": [f"{line.one.train_tokens or 0:,} tokens" for line in twins],
             "start": [f"from {line.one.init_from}" if line.one.init_from else "from scratch" for line in twins],
             "text": [f"trained on {line.one.trained_on}" for line in twins],

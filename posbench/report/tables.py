@@ -303,7 +303,7 @@ def _finite(value: Any) -> Any:
 
 def html(one: Table, rows: Collection[str] = ()) -> str:
     """A table of a page, all of it escaped. A cell whose source is among `rows` is a link to it."""
-    head = "".join(f'<th scope="col"{_left(column)}>{markup.escape(column.title)}</th>' for column in one.columns)
+    head = "".join(f'<th scope="col"{_left(column)}>{_head(column)}</th>' for column in one.columns)
     lines = [f"<table><caption>{linked(one.title)}</caption>", f"<thead><tr>{head}</tr></thead>"]
     for section in one.sections:
         lines.append("<tbody>")
@@ -332,6 +332,11 @@ def linked(text: str) -> str:
     """
     found = re.sub(r"`([^`]+)`", r"<code>\1</code>", markup.escape(text))
     return re.sub(r"https?://([\w./%-]*\w)", r'<a href="\g<0>">\1</a>', found)
+
+
+def _head(column: Column) -> str:
+    """Its title, which a narrow page may wrap, but not before a sign of percent."""
+    return markup.escape(column.title).replace(" %", "&nbsp;%")
 
 
 def _left(column: Column) -> str:

@@ -156,7 +156,7 @@ def test_what_the_numbers_rest_on_is_told_from_the_rows(make):
     found = basis(rows)
     assert found["seeds"] == "1 to 2 of each recipe"
     assert found["models"] == "nano, 4 heads x 32"
-    assert found["trained at"] == "128; 256"
+    assert found["trained at"] == "128, 256 tokens"
     assert found["documents read"] == "5"
     assert found["read at"] == "128 to 256 tokens at once"
     assert "epochs" not in found

@@ -82,7 +82,7 @@ def test_a_setting_that_one_of_them_has_is_its_name_and_what_all_have_is_not(mak
     both = "optim.lr=0.01"
     plain = make("rope", 128, 40.0, recipe="r1", settings=both)
     scaled = make("rope", 128, 50.0, recipe="r2", settings=f"encoding.embed_scale=true {both}")
-    assert [line.label for line in parts([plain, scaled])[0].lines] == ["rope", "rope, encoding.embed_scale=true"]
+    assert [line.label for line in parts([plain, scaled])[0].lines] == ["rope", "rope, embed_scale=true"]
 
 
 def test_models_of_different_size_say_so_in_their_label(make):

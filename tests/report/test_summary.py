@@ -131,7 +131,7 @@ def test_what_training_costs_is_told_by_bench_alone(make):
     assert shown == {
         "none": "1.000",
         "rope": "0.800 [0.750, 0.850]",
-        "rope, encoding.embed_scale=true": "",
+        "rope, embed_scale=true": "",
         "alibi": "",
     }
     assert table.notes[-1].endswith("nano: 4 x 128; on a processor, 2 threads.")

@@ -12,7 +12,7 @@ from posbench.report.figures.style import INK, MUTED, Look
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAMED = 7
+NAMED = 6
 """Lengths that are named along an axis, at most about so many; never two within half an octave."""
 
 
