@@ -4,7 +4,8 @@
     results/FOLDER/runs/        rows of its runs and what is known of each; no weights, no logs, nothing of a machine
     results/FOLDER/study.json   what was asked for, so that it is seen what is missing
     results/FOLDER/text/        the names of the documents
-    results/FOLDER/index.html, tables.*, figures/, and the marked parts of the pages README.md: made from these
+    results/FOLDER/index.html, tables.*, figures/, and the marked parts of the pages README.md, that of the project
+                                among them: made from these
 
     python scripts/results.py collect [FOLDER ...]   copy what is new in $POSBENCH_RUNS
     python scripts/results.py rebuild [FOLDER ...]   make what is made
@@ -28,7 +29,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -228,14 +229,14 @@ def answer(group: Sequence[Part]) -> Any:
 
 
 def pages(results: Path, all_folders: Sequence[Folder]) -> dict[Path, str]:
-    """The pages README.md with their marked parts made anew."""
+    """The pages README.md, that of the project among them, with their marked parts made anew."""
     found = {}
     for folder in all_folders:
         file = folder.path / "README.md"
         found[file] = _filled(file, {"runs": _about(folder)})
-    file = results / "README.md"
+    file, front = results / "README.md", results.parent / "README.md"
     parts = {"answer": _answer(all_folders[0]), "folders": _folders(all_folders)}
-    return found | {file: _filled(file, parts)}
+    return found | {file: _filled(file, parts), front: _filled(front, {"answer": _front(all_folders[0])})}
 
 
 def _filled(file: Path, parts: Mapping[str, str]) -> str:
@@ -249,10 +250,26 @@ def _filled(file: Path, parts: Mapping[str, str]) -> str:
     return text
 
 
+def _front(folder: Folder) -> str:
+    """Of the front page: the short table without its notes, and the figure."""
+    if not folder.rows:
+        return _nothing(folder)
+    with folder.opened():
+        table = summary_table(texts(folder.rows)[0], folder.costs)
+    place = folder.path.relative_to(folder.path.parents[1]).as_posix()
+    lines = [f"*{study.load(folder.study).title}.* {_so_far(folder) or ''}".strip() + "\n"]
+    lines += [tables.render(replace(table, title="", notes=[]), "md").split("\n\n", 1)[1]] if table else []
+    return "\n".join([*lines, f"![Perplexity by length in both protocols]({place}/figures/answer.svg)"])
+
+
+def _nothing(folder: Folder) -> str:
+    return f"Nothing of `{folder.path.name}` has been measured yet."
+
+
 def _answer(folder: Folder) -> str:
     """The one table, the one figure, and what became of the primary claims."""
     if not folder.rows:
-        return f"Nothing of `{folder.path.name}` has been measured yet."
+        return _nothing(folder)
     with folder.opened():
         table = summary_table(texts(folder.rows)[0], folder.costs)
         verdicts = claims.judge(study.load(folder.study).claims, folder.rows, folder.costs)

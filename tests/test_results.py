@@ -40,6 +40,7 @@ FILES = {
     "configs/model/toy.yaml": yaml.safe_dump({"layers": 2, "width": 32, "heads": 4, "hidden": 48}),
     "configs/study/two.yaml": yaml.safe_dump(STUDY),
     "results/studies.yaml": yaml.safe_dump({"two": {"study": "two", "commands": ["posbench study run two"]}}),
+    "README.md": MARKS.format("A project", name="answer"),
     "results/README.md": MARKS.format("All", name="answer") + MARKS.format("", name="folders"),
     "results/two/README.md": MARKS.format("Two", name="runs"),
 }

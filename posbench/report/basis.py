@@ -27,7 +27,8 @@ def basis(rows: Sequence[Row]) -> dict[str, str]:
         "trained on": _listed(f"{row.trained_on}, tokenizer {row.tokenizer} of {row.vocab_size:,}" for row in rows),
         "tokens": _between({row.train_tokens for row in runs.values()} - {None}),
         "epochs": _between({one["epochs"] for one in known} - {None}, ".2f"),
-        "trained at": ", ".join(dict.fromkeys(f"{row.train_length:,}" for row in _by_length(runs.values()))) + " tokens",
+        "trained at": ", ".join(dict.fromkeys(f"{row.train_length:,}" for row in _by_length(runs.values())))
+        + " tokens",
         "read": _listed(f"{row.split} split of {row.corpus}" for row in rows),
         "documents read": _between({max(row.documents for row in rows)}),
         "read at": f"{_between({row.length for row in rows})} tokens at once",

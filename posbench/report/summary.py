@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posbench.records import digest8
-from posbench.report.claims.claim import MARGIN
+from posbench.report.claims.claim import MARGIN, percent
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison
 from posbench.report.claims.failure import failing
 from posbench.report.claims.speed import Bench
@@ -24,7 +24,7 @@ from posbench.statistics import exp
 
 USE = {"better": "helps", "worse": "harms", "the same": "not used", "undecided": "undecided"}
 
-WITHIN = f"within {MARGIN:.0%}".replace("%", " %")
+WITHIN = f"within {percent(MARGIN)}"
 
 
 def verdict(found: Comparison | None, words: Mapping[str, str] | None = None) -> str:

@@ -209,9 +209,9 @@ class Claim:
 def percent(share: float) -> str:
     """
     >>> percent(0.01), percent(0.005)
-    ('1%', '0.5%')
+    ('1 %', '0.5 %')
     """
-    return f"{100 * share:.3g}%"
+    return f"{100 * share:.3g} %"
 
 
 def parse(

@@ -122,9 +122,9 @@ def test_a_block_and_a_stride_are_those_of_a_protocol():
         ({}, "> 1.000"),
         ({"relation": "not-above", "margin": 0.02}, "> 1.020"),
         ({"relation": "equal"}, "< 0.990 or > 1.010"),
-        (FAILURE, "no failure by 192: within 1% of L"),
+        (FAILURE, "no failure by 192: within 1 % of L"),
         (FAILURE | {"relation": "holds-to"}, "a failure by 192"),
-        (FAILURE | {"relation": "holds-to", "margin": 0.02}, "more than 2% above L by 192"),
+        (FAILURE | {"relation": "holds-to", "margin": 0.02}, "more than 2 % above L by 192"),
     ],
 )
 def test_every_claim_says_what_would_contradict_it(changes, said):

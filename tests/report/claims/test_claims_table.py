@@ -31,7 +31,7 @@ def test_both_numbers_their_ratio_and_the_papers_stand_in_the_table(make):
     """21.70 / 23.98 = 0.905 in Table 5 of the paper, trained at 128."""
     table = claims_table(judge(parse([claim()]), [make("alibi", 256, 45.0), make("alibi", 128, 50.0)]))
     found = lines(table)
-    assert "seen: ALiBi at 2 L (nonoverlapping, within 1%)" in found
+    assert "seen: ALiBi at 2 L (nonoverlapping, within 1 %)" in found
     assert "these runs alibi 128 > 256 45.00 ±0.45 alibi 128 > 128 50.00 ±0.50 0.900" in found
     assert "Press, Table 5 alibi 128 > 256 21.70 alibi 128 > 128 23.98 0.905" in found
     assert "contradicted by > 1.010" in found
@@ -48,9 +48,9 @@ def test_seeds_and_p_value_stand_in_the_heading_and_the_interval_beside_the_rati
     rows += [make("alibi", 256, 45.0 + seed / 10, seed=seed) for seed in range(3)]
     found = lines(claims_table(judge(parse([claim(), claim(name="main", primary=True)]), rows)))
     headings = [line for line in found if line.startswith("supported: ")]
-    first = "supported: main (nonoverlapping, within 1%, primary); 3 seeds, p < 0.001 after correction"
+    first = "supported: main (nonoverlapping, within 1 %, primary); 3 seeds, p < 0.001 after correction"
     assert [heading.startswith(first) for heading in headings] == [True, False], "the primary ones come first"
-    assert any(line.startswith("supported: ALiBi at 2 L (nonoverlapping, within 1%); 3 seeds, p") for line in found)
+    assert any(line.startswith("supported: ALiBi at 2 L (nonoverlapping, within 1 %); 3 seeds, p") for line in found)
     assert any(line.endswith("0.902 0.897 to 0.907") for line in found)
 
 
@@ -71,7 +71,7 @@ def test_what_was_printed_nearest_to_this_length_stands_below_where_it_was_seen(
 def test_what_was_not_measured_stays_in_the_table_with_the_reason(make):
     found = lines(claims_table(judge(parse([claim()]), [make("alibi", 128, 50.0)])))
     reason = "there is no row of alibi trained at 128 and read at 256 on the same targets"
-    assert f"not measured: ALiBi at 2 L (nonoverlapping, within 1%); {reason}" in found
+    assert f"not measured: ALiBi at 2 L (nonoverlapping, within 1 %); {reason}" in found
 
 
 def test_a_failure_is_a_length_and_a_multiple_of_l(make):
@@ -87,7 +87,7 @@ def test_a_failure_is_a_length_and_a_multiple_of_l(make):
     found = lines(claims_table(judge(parse([one]), rows)))
     assert "these runs rope 128 fails at 144 (1.12 x) by 144 (1.12 x) 1.200 at 144" in found
     assert "Press, Table 2 rope 512 best at 712 (1.39 x) above L from 812 (1.59 x)" in found
-    assert "contradicted by no failure by 144: within 1% of L" in found
+    assert "contradicted by no failure by 144: within 1 % of L" in found
 
 
 def test_every_format_holds_every_claim(make):
