@@ -46,12 +46,14 @@ for table in "${tables[@]}"; do
       # Nothing that an earlier command has prepared is there. What it prints is kept: results/default-study.
       empty="$(mktemp -d)"
       from=$SECONDS
-      export POSBENCH_RUNS="$empty/runs" POSBENCH_DATA="$empty/data"
-      .venv/bin/python -m posbench reproduce >results/default-study/tables.txt
-      .venv/bin/python -c 'import sys, pathlib
+      (
+        export POSBENCH_RUNS="$empty/runs" POSBENCH_DATA="$empty/data"
+        .venv/bin/python -m posbench reproduce >results/default-study/tables.txt
+        .venv/bin/python -c 'import sys, pathlib
 from posbench.bench import machine
 machine.keep(pathlib.Path(sys.argv[1]), "posbench reproduce", [float(sys.argv[2])])' results/bench/reproduce.json $((SECONDS - from))
-      .venv/bin/python -m posbench table --format json >results/default-study/tables.json
+        .venv/bin/python -m posbench table --format json >results/default-study/tables.json
+      )
       rm -r "$empty"
       ;;
     *)
