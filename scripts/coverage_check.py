@@ -31,7 +31,7 @@ from posbench.report.claims.failure import Failure
 from posbench.statistics import Blocks, Estimate, contrast, holm
 from posbench.statistics.bootstrap import variance
 
-RUN = Path(__file__).resolve().parents[1] / "results" / "tsl-cpu" / "runs" / "rope-L128-nano-s1-b9511ce3"
+RUN = Path(__file__).resolve().parents[1] / "results" / "tsl-cpu" / "runs" / "rope-L128-nano-s1-9a606f4a"
 MARGIN = math.log(1.01)
 
 SEED = 0.005
