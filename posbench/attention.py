@@ -10,8 +10,8 @@ that for each layer. Five kernels, each equal to a naive float32 softmax (tests/
     flex     on CUDA a bias by distance, a window, documents kept apart: FlexAttention (posbench/flex.py). Fewer queries
              than a block of it go to the kernels below
     strided  a bias by distance over consecutive positions, learned or not: a view of one vector (posbench/strided.py)
-    dense    a bias over positions that are not consecutive, or documents kept apart: the bias and mask of one block of
-             queries
+    dense    a bias over positions that are not consecutive, documents kept apart, a window other than the last so many
+             keys: the bias and mask of one block of queries
     blocks   an encoding that rewrites scores or adds to the values: explicit softmax, one block of queries at a time
 
 Biases are formed in float32 and added to float32 scores, also when the model runs in bf16. Where `flex` is not to be
@@ -111,12 +111,12 @@ def _begin(
     elif window is not None and not isinstance(window, Sliding):
         kernel, reason = "dense", "keys in sight that differ from query to query"
     elif "bias" in hooks:
-        vector = strided.bias_vector(encoding.bias(torch.arange(n_keys, device=q_pos.device)).float(), window)
+        vector = encoding.bias(torch.arange(n_keys, device=q_pos.device)).float()
         learned = vector.requires_grad and torch.is_grad_enabled()
         kernel, reason = "strided", f"a {'learned' if learned else 'fixed'} bias by distance"
     elif window is not None or n_queries < n_keys:
         kernel, reason = "strided", "a window of keys" if window is not None else "fewer queries than keys"
-        vector = strided.bias_vector(torch.zeros(1, n_keys, device=q_pos.device), window)
+        vector = torch.zeros(1, n_keys, device=q_pos.device)
     else:
         kernel, reason, flexible = "causal", "no bias", False
 
@@ -128,6 +128,8 @@ def _begin(
             bias = _flex_bias(encoding, n_keys, q_pos.device) if "bias" in hooks else None
             mask = flex.block_mask(n_queries, n_keys, window, documents, q_pos.device)
 
+    if vector is not None:
+        vector = strided.bias_vector(vector, window if isinstance(window, Sliding) else None)
     context = encoding.begin(q_pos, n_keys)
     return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, documents, vector, bias, mask)
 

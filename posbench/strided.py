@@ -48,9 +48,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | No
 
     q (B, H, T, D), k and v (B, H, S, D), float32; `vector` as `bias_vector` gives it, of the same window.
     """
-    if vector.requires_grad and torch.is_grad_enabled():
-        return _Learned.apply(q, k, v, vector, window)
-    return _attend(q, k, v, vector, window)
+    if not (vector.requires_grad and torch.is_grad_enabled()):
+        return _attend(q, k, v, vector, window)
+    if torch.compiler.is_compiling():
+        return _laid_out(q, k, v, vector, window)
+    return _Learned.apply(q, k, v, vector, window)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
@@ -73,6 +75,18 @@ def _reversed(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:
     Row r and column s lie r + s - (T - 1) apart.
     """
     return vector.as_strided((len(vector), n_queries, n_keys), (vector.stride(0), 1, 1), QUERIES - n_queries)
+
+
+def _laid_out(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
+    """For a compiler, which makes few passes of plain operations by itself, and of the gradient by hand code that is
+    longer and no faster: the bias of all pairs of a block, each picked by its distance."""
+    past, out = k.shape[2] - q.shape[2], []
+    for a, b, keys in query_blocks(q.shape[2], k.shape[2], QUERIES, window):
+        query = torch.arange(past + a, past + b, device=q.device)
+        key = torch.arange(keys.start, keys.stop, device=q.device)
+        mask = vector[:, QUERIES - 1 + query[:, None] - key].expand(1, q.shape[1], -1, -1)
+        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask))
+    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
 
 
 def _gradients(
@@ -106,9 +120,7 @@ def _gradients(
 
 def _at_once(q: Tensor, scores: int) -> int:
     """How many windows of so many scores each have their gradients formed at once."""
-    if q.device.type != "cpu" or torch.compiler.is_compiling():  # which would lay each out as code of its own
-        return len(q)
-    return max(1, CACHED // scores)
+    return max(1, CACHED // scores) if q.device.type == "cpu" else len(q)
 
 
 def _diagonals(x: Tensor) -> Tensor:
@@ -126,7 +138,8 @@ def _diagonals(x: Tensor) -> Tensor:
 class _Learned(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
-        out = _attend(q, k, v, vector, window)
+        # Detached: a mask that wants a gradient is not for the fused kernel, and a view of one wants it here too.
+        out = _attend(q, k, v, vector.detach(), window)
         ctx.window = window
         ctx.save_for_backward(q, k, v, vector, out)
         return out

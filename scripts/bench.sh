@@ -8,6 +8,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 environment "[peers,report]"
 
+# What is measured is this checkout with all cores, whatever the shell is set to.
+unset PYTHONPATH OMP_NUM_THREADS MKL_NUM_THREADS
+
 encodings=none,sinusoidal,learned,rope,alibi,t5,shaw,kerple
 by_distance=alibi,t5,kerple,fire,sandwich
 nano=(model=nano train.length=128 train.batch_tokens=4096)
@@ -48,12 +51,14 @@ for table in "${tables[@]}"; do
       from=$SECONDS
       (
         export POSBENCH_RUNS="$empty/runs" POSBENCH_DATA="$empty/data"
-        .venv/bin/python -m posbench reproduce >results/default-study/tables.txt
+        .venv/bin/python -m posbench reproduce >"$empty/tables.txt"
         .venv/bin/python -c 'import sys, pathlib
 from posbench.bench import machine
-machine.keep(pathlib.Path(sys.argv[1]), "posbench reproduce", [float(sys.argv[2])])' results/bench/reproduce.json $((SECONDS - from))
-        .venv/bin/python -m posbench table --format json >results/default-study/tables.json
+machine.keep(pathlib.Path(sys.argv[1]), "posbench reproduce", [float(sys.argv[2])])' "$empty/reproduce.json" $((SECONDS - from))
+        .venv/bin/python -m posbench table --format json >"$empty/tables.json"
       )
+      mv "$empty/reproduce.json" results/bench/
+      mv "$empty/tables.txt" "$empty/tables.json" results/default-study/
       rm -r "$empty"
       ;;
     *)

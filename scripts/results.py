@@ -251,14 +251,16 @@ def _filled(file: Path, parts: Mapping[str, str]) -> str:
 
 
 def _front(folder: Folder) -> str:
-    """Of the front page: the short table without its notes, and the figure."""
+    """Of the front page: the short table with what its words and signs mean, and the figure."""
     if not folder.rows:
         return _nothing(folder)
     with folder.opened():
         table = summary_table(texts(folder.rows)[0], folder.costs)
     place = folder.path.relative_to(folder.path.parents[1]).as_posix()
     lines = [f"*{study.load(folder.study).title}.* {_so_far(folder) or ''}".strip() + "\n"]
-    lines += [tables.render(replace(table, title="", notes=[]), "md").split("\n\n", 1)[1]] if table else []
+    if table:
+        few = replace(table, title="", notes=[note for note in table.notes if note.startswith(("In brackets", "†"))])
+        lines += [tables.render(few, "md").split("\n\n", 1)[1]]
     return "\n".join([*lines, f"![Perplexity by length in both protocols]({place}/figures/answer.svg)"])
 
 
@@ -279,10 +281,8 @@ def _answer(folder: Folder) -> str:
         lines += [f"**{said}** The list: [{folder.path.name}]({folder.path.name}/README.md).\n"]
     lines += [tables.render(table, "md") if table else ""]
     lines += [f"![Perplexity by length in both protocols]({folder.path.name}/figures/answer.svg)\n"]
-    lines += [
-        "Dotted: L. Bands: 95 %. Every target of the test split, and the same targets at each length; beside each the "
-        "curves that change little, at a scale of their own.\n"
-    ]
+    lines += ["Dotted: L. Bands: 95 %. nonoverlapping: every target of the test split; same-targets: the same ones at "
+              "each length; closer: those curves of one protocol that change little, if there are any.\n"]  # fmt: skip
     primary = [verdict for verdict in claims.in_order(verdicts) if verdict.claim.primary]
     if primary:
         lines += [

@@ -318,6 +318,7 @@ def checks(lengths: tuple[int, ...] = LENGTHS) -> Iterator[tuple[str, Check]]:
                     yield called, partial(attends, name, length, own)
             for name in ("alibi", "rope", "t5", "none"):
                 yield f"{name} {COMPILED} in bf16", partial(compiled_in_bf16, name)
+            yield f"t5 {COMPILED} in bf16, too short for flex", partial(compiled_in_bf16, "t5", length=64)
             yield f"{COMPILED} once for all lengths", compiled_once
     for name in ("none", "kerple", "rope", "swan", "sandwich"):
         for length in (lengths[0], lengths[-1]):

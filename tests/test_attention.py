@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny import CASES, DEFAULTS, DEVICES, SHAPE, attention, encoding
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from posbench import attention as kernels
 from posbench import strided
@@ -125,9 +126,9 @@ def test_the_kernel_follows_from_the_hooks(case, kernel):
 
 
 def test_a_learned_bias_has_the_same_output_in_training_and_in_evaluation():
-    """With a gradient of its own and without, one number."""
+    """With a gradient of its own and without, one number, on both sides of 512 keys."""
     e = encoding(T5, SMALL)
-    qkv, q_pos, k_pos = draw(300, 300)
+    qkv, q_pos, k_pos = draw(600, 600)
     training = kernels.attend(*qkv, {}, kernels.begin(e, q_pos, k_pos, consecutive=True))
     with torch.no_grad():
         evaluation = kernels.attend(*qkv, {}, kernels.begin(e, q_pos, k_pos, consecutive=True))
@@ -245,7 +246,7 @@ def test_biases_windows_and_scales_reach_every_kernel(toy, length):
 
 
 @pytest.mark.parametrize("toy", [Logarithm, Shared])
-@pytest.mark.parametrize(("queries", "keys"), [(70, 70), (50, 70)])
+@pytest.mark.parametrize(("queries", "keys"), [(70, 70), (50, 70), (600, 600)])
 def test_the_gradient_of_a_learned_bias_is_the_same_in_pieces(toy, queries, keys, monkeypatch):
     """Blocks of 32 queries, the last one shorter, and one window of three at a time."""
     monkeypatch.setattr(strided, "BACK", 32)
@@ -309,16 +310,41 @@ class Mixed(Encoding):
 
 
 def test_a_bias_is_formed_in_float32_by_every_kernel_under_autocast():
-    """Autocast turns matrix products into bf16: training and evaluation must both keep it out."""
+    """Autocast turns matrix products into bf16: neither the vector of one kernel nor the blocks of another may be."""
     e = Mixed(SMALL)
     qkv, q_pos, k_pos = draw(300, 300)
+    expected = attention(e, *qkv, q_pos, k_pos)
+    seen = set()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        training = kernels.attend(*qkv, {}, kernels.begin(e, q_pos, k_pos, consecutive=True))
-        with torch.no_grad():
-            how = kernels.begin(e, q_pos, k_pos, consecutive=True)
-            evaluation = kernels.attend(*qkv, {}, how)
-    assert how.kernel == "strided"
-    assert (training - evaluation).abs().max() < 1e-5
+        for name, how in passes(e, q_pos, k_pos):
+            assert (kernels.attend(*qkv, {}, how) - expected).abs().max() < 1e-5, name
+            seen.add(name)
+    assert seen == {"strided", "dense", "blocks"}
+
+
+@pytest.mark.parametrize("keys", [strided.SQUARE, strided.SQUARE + 1])
+def test_a_learned_bias_goes_through_the_fused_kernel_forwards(keys):
+    """Which refuses a mask that wants a gradient: then the scores of all pairs are written out."""
+    qkv, q_pos, k_pos = draw(keys, keys)
+    how = kernels.begin(encoding(T5, SMALL), q_pos, k_pos, consecutive=True)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        assert kernels.attend(*qkv, {}, how).requires_grad
+
+
+@pytest.mark.parametrize("toy", [Logarithm, Shared])
+@pytest.mark.parametrize(("queries", "keys"), [(70, 70), (50, 70)])
+def test_a_learned_bias_is_the_same_in_a_compiled_step(toy, queries, keys):
+    """Where it is laid out pair by pair; as far as the graph that a compiler is given."""
+    e = toy(SMALL)
+    qkv, q_pos, k_pos = draw(queries, keys, batch=2)
+
+    def out(q, k, v):
+        return kernels.attend(q, k, v, {}, kernels.begin(e, q_pos, k_pos, consecutive=True))
+
+    compiled = torch.compile(out, dynamic=False, backend="aot_eager")(*qkv)
+    assert (compiled - out(*qkv)).abs().max() < 1e-5
+    for got, want in zip(grads(compiled, qkv, e), grads(out(*qkv), qkv, e), strict=True):
+        assert (got - want).norm() < 1e-5 * want.norm()
 
 
 class View(Encoding):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -164,9 +165,22 @@ def test_the_page_opens_with_the_table_the_figure_and_the_primary_claims(results
     assert text.index("| alibi | 16 |") < text.index("two/figures/answer.svg") < text.index("| ALiBi at 2 L |")
 
 
+def test_the_front_page_has_the_table_with_what_its_words_mean_and_the_figure(script, results):
+    text = Path("README.md").read_text()
+    assert (
+        text.index("*Two toys.* So far 1 of 2 runs.") < text.index("| alibi | 16 |") < text.index("- In brackets 95 %.")
+    )
+    (figure,) = re.findall(r"\]\((\S+answer\.svg)\)", text)
+    assert Path(figure).is_file()
+    shutil.rmtree(results / "two" / "runs")
+    front = script.pages(results, script.folders(results))[Path("README.md")]
+    assert "Nothing of `two` has been measured yet." in front
+
+
 def test_a_byte_that_is_not_as_it_is_made_fails_the_check(script, results, capsys):
     """A page between its marks, a table, a figure, and a figure that is made no more."""
     files = [results / name for name in ("two/figures/answer.svg", "two/tables.md", "two/README.md", "README.md")]
+    files += [Path("README.md")]
     for file in files:
         file.write_text(file.read_text().replace("1", "2", 1))
     stale = results / "two" / "figures" / "old.svg"

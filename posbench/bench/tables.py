@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posbench import files
+from posbench.bench.race import Race
+from posbench.report.claims.speed import heading
 from posbench.report.tables import Cell, Column, Section, Table, cell, render
-
-if TYPE_CHECKING:
-    from posbench.bench.race import Race
 
 NAME = Column("name", "", right=False)
 SPEED = [Column("tokens_per_second", "tokens/s"), Column("range", "min - max")]
@@ -58,14 +57,6 @@ def comparison(
         section.rows.append([shown.get(column.key) or cell(row.get(column.key)) for column in columns])
     records = [dict(row) | dict(facts) for row in rows]
     return Table(title, list(columns), list(sections.values()), [*HOW, *_told(facts)], records, repeat_head=False)
-
-
-def heading(row: Mapping[str, Any]) -> str:
-    """What the rows timed together with this one have in common."""
-    windows = f"{row['windows']} window{'s' * (row['windows'] > 1)}"
-    if row["task"] == "train":
-        return f"training at {row['length']:,}, {windows} a step"
-    return f"evaluation at {row['length']:,}, {windows} a call"
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Cell]:

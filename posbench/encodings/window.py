@@ -44,7 +44,11 @@ Window = Sliding | Blockwise
 
 
 def query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) -> list[tuple[int, int, slice]]:
-    """(first query, one past the last, keys these may see) of each block, the queries being the last of the keys."""
+    """(first query, one past the last, keys these may see) of each block, the queries being the last of the keys.
+
+    >>> query_blocks(3, 5, 2, Sliding(2))
+    [(0, 2, slice(1, 4, None)), (2, 3, slice(3, 5, None))]
+    """
     blocks, past = [], n_keys - n_queries
     for a in range(0, n_queries, size):
         b = min(a + size, n_queries)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from posbench.bench.tables import heading
-from posbench.report.claims.speed import Bench
+from posbench.report.claims.speed import Bench, heading
 from posbench.report.lengths import ratio_cell
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 
@@ -15,7 +14,7 @@ COLUMNS = [
     Column("ratio", "times none's speed [95 %]"),
     Column("tokens_per_second", "tokens/s"),
     Column("extra_bytes", "memory, MiB"),
-    Column("note", "", right=False),
+    Column("kernel", "how", right=False),
 ]
 
 
@@ -34,7 +33,7 @@ def cost_table(bench: Bench) -> Table | None:
         [
             "The median ratio of interleaved rounds, and the median speed, on one machine. memory: of evaluation above "
             "a call of 128 tokens, of training above the process without a model.",
-            f"`{bench[0]['command']}`; {where(bench)}",
+            f"`{bench[0]['command']}`; {where(bench)} Commit {bench[0]['commit'] or 'unknown'}.",
         ],
         [{key: value for key, value in row.items() if key != "seconds"} for row in bench],
     )
@@ -50,8 +49,8 @@ def where(bench: Bench) -> str:
 
 
 def _cell(key: str, row: Mapping[str, Any]) -> Cell:
-    if key == "note":
-        return EMPTY if row["status"] == "ok" else cell(f"n/a: {row['reason']}")
+    if key == "kernel":
+        return cell(f"{row['variant']}, {row['kernel']}" if row["status"] == "ok" else f"n/a: {row['reason']}")
     value = row[key]
     if value is None:
         return EMPTY

@@ -84,16 +84,22 @@ def worth_drawing(curves: Sequence[Curve]) -> list[Curve]:
 
 
 def flat(curves: Sequence[Curve]) -> list[Curve]:
-    """Those of runs that change too little to be seen beside the others, and so need a scale of their own; [] where
-    that is none of them or all."""
+    """Those of runs that change too little to be seen beside the others, on the scale on which they are drawn, and so
+    need one of their own; [] where that is none of them or all."""
     moving = [curve for curve in curves if curve.line.one.kind == "run" and len(curve.finite) > 1]
     drawn = [found for curve in moving for found in curve.values]
-    found = [curve for curve in moving if FLAT * _spread(curve.values) <= _spread(drawn)]
+    scale = math.log if steep(drawn) else float
+    found = [curve for curve in moving if FLAT * _spread(curve.values, scale) <= _spread(drawn, scale)]
     return found if len(found) < len(moving) else []
 
 
-def _spread(values: Sequence[float]) -> float:
-    return max(values) - min(values)
+def steep(values: Sequence[float]) -> bool:
+    """Whether they are drawn on a logarithmic scale."""
+    return bool(values) and min(values) > 0 and max(values) > STEEP * min(values)
+
+
+def _spread(values: Sequence[float], scale: Callable[[float], float]) -> float:
+    return scale(max(values)) - scale(min(values))
 
 
 def use_of_context(line: Line) -> tuple[int, Curve] | None:

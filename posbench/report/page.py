@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from posbench import files
 from posbench.errors import UserError
 from posbench.records import Row, digest8, extension_label, file_name
 from posbench.report import claims, published, tables
-from posbench.report.basis import basis
+from posbench.report.basis import basis, recorded
 from posbench.report.claims import Claim, Verdict
 from posbench.report.costs import cost_table
 from posbench.report.curves import texts
@@ -35,7 +34,6 @@ from posbench.report.positions import position_tables
 from posbench.report.recipes import recipe_table
 from posbench.report.summary import summary_table
 from posbench.report.tables import Table
-from posbench.run import Run
 
 FORMS = {"md": "md", "csv": "csv", "json": "json", "tex": "latex"}
 """Of the tables beside the page, by the ending of their file."""
@@ -56,7 +54,7 @@ class Report:
     images: Sequence[str] = ("svg", "png")
     """Forms in which each figure lies beside it."""
     measured_by: Sequence[str] = ()
-    """The commands that trained and read what its numbers are of."""
+    """The commands that train and read what it is about; each run has its own of training."""
     digits: int | None = None
     """Of the numbers in csv and json; None: all. Other processors add in another order, and differ in the last ones."""
 
@@ -205,10 +203,8 @@ def _run(name: str, rows: Sequence[Row]) -> dict[str, Any]:
         facts |= {"seed": one.seed, "L": one.train_length, "model": f"{one.model}, {one.heads} heads x {one.head_dim}"}
         facts |= {"training tokens": f"{one.train_tokens:,}" if one.train_tokens else None}
     facts |= {"trained on" if one.kind == "run" else "counted on": f"{one.trained_on}, tokenizer {one.tokenizer}"}
-    command = None
-    with suppress(UserError, OSError):
-        record, status = (run := Run(_folder(one))).record, run.status()
-        command = record.get("command")
+    record, status = recorded(one)
+    if record:
         facts |= {"validation loss": f"{status['valid']:.4f} nats a token"} if status.get("valid") else {}
         facts |= {"parameters": f"{record['parameters']['total']:,}"} if "parameters" in record else {}
         decided = {key: value for key, value in record["decisions"].items() if key != "reasons"}
@@ -216,13 +212,12 @@ def _run(name: str, rows: Sequence[Row]) -> dict[str, Any]:
         facts["versions"] = ", ".join(f"{key} {value}" for key, value in record.get("versions", {}).items())
         facts["commit"] = _commit(*(record.get("commit") or (None, None)))
     facts["text"] = f"corpus {one.corpus_hash[:12]}, tokenizer {one.tokenizer_hash[:12]}"
-    return {"name": name, "command": command, "rows": len(rows), "facts": {k: v for k, v in facts.items() if v}}
-
-
-def _folder(row: Row) -> Path:
-    if row.path is None:
-        raise UserError("The row is not on disk.")
-    return row.path.parents[1]
+    return {
+        "name": name,
+        "command": record.get("command"),
+        "rows": len(rows),
+        "facts": {k: v for k, v in facts.items() if v},
+    }
 
 
 def _commit(commit: str | None, dirty: bool | None) -> str | None:
@@ -238,7 +233,7 @@ def _made(report: Report) -> Mapping[str, str]:
     seconds = sum(row.seconds or 0.0 for row in rows)
     made = {
         "this page": report.command,
-        "its numbers": "\n".join(report.measured_by),
+        "its study": "\n".join(report.measured_by),
         "posbench": posbench.__version__,
         "numbers": f"{len(rows):,} of {len({row.run for row in rows})} runs and references",
         "measured": f"{min(row.time for row in rows)} to {max(row.time for row in rows)} UTC, {seconds:,.0f} s in all",

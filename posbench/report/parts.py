@@ -59,7 +59,7 @@ class Line:
     def trained(self) -> tuple[Any, ...]:
         """What all seeds share and no other recipe does: by it, never by the hash of a run, the same line is found in
         another part or under another extension, where other seeds may have been read."""
-        return _trained(self.one)
+        return trained_as(self.one)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -249,13 +249,14 @@ def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
     return part
 
 
-def _trained(row: Row) -> tuple[Any, ...]:
+def trained_as(row: Row) -> tuple[Any, ...]:
+    """What the seeds of one recipe share."""
     return row.kind, row.encoding, row.recipe or row.run_hash, row.dtype, row.step
 
 
 def _key(row: Row) -> tuple[Any, ...]:
     # By the label of the extension: what a search has found differs from length to length and from seed to seed.
-    return *_trained(row), None if row.extension is None else extension_label(row)
+    return *trained_as(row), None if row.extension is None else extension_label(row)
 
 
 def _by_length(rows: Sequence[Row]) -> dict[int, list[Row]]:

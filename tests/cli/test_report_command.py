@@ -63,7 +63,7 @@ def test_without_the_extra_a_sentence_says_how_to_get_it(posbench: Posbench, mea
 
 def test_a_study_without_the_extra_ends_with_that_sentence_and_not_with_an_error(monkeypatch, capsys):
     monkeypatch.setattr(extras.importlib.util, "find_spec", lambda module: None)
-    command.say_page(None, "posbench report x")
+    command.say_page(None, "posbench report x", "posbench study run x")
     assert "pip install 'posbench[report]'" in capsys.readouterr().err
 
 

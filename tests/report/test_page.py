@@ -117,7 +117,9 @@ def test_a_row_leads_to_its_run_with_command_and_hash(make, tmp_path):
     (run / "run.json").write_text(
         records.json.dumps(record | {"hash": "0a1b2c3d", "command": "posbench train encoding=rope seed=1"})
     )
+    (run / "status.json").write_text('{"state": "done", "step": 1, "epochs": 1.234}')
     text = page([kept])
+    assert "<dt>epochs</dt><dd>1.23</dd>" in text
     assert "posbench train encoding=rope seed=1" in text
     assert "<dt>hash</dt><dd>0a1b2c3d</dd>" in text
 
@@ -156,11 +158,17 @@ def test_what_the_numbers_rest_on_is_told_from_the_rows(make):
     found = basis(rows)
     assert found["seeds"] == "1 to 2 of each recipe"
     assert found["models"] == "nano, 4 heads x 32"
-    assert found["trained at"] == "128, 256 tokens"
-    assert found["documents read"] == "5"
+    assert found["trained at"] == "128 to 256 tokens"
+    assert found["documents of a number"] == "5"
+    assert found["targets of a number"] == "98,304"
     assert found["read at"] == "128 to 256 tokens at once"
     assert "epochs" not in found
-    assert "<dt>tokens</dt><dd>1,000,000</dd>" in page(rows)
+    assert "<dt>training tokens</dt><dd>1,000,000</dd>" in page(rows)
+
+
+def test_references_alone_rest_on_no_run(reference):
+    assert basis([reference("bigram", 128, 60.0)]) == {}
+    assert 'id="basis"' not in page([reference("bigram", 128, 60.0)])
 
 
 def test_the_commands_that_measured_stand_beside_that_of_the_page(make):
@@ -170,23 +178,29 @@ def test_the_commands_that_measured_stand_beside_that_of_the_page(make):
 
 def test_what_each_encoding_costs_is_a_table_of_the_page(make):
     """Memory in MiB of 2^20 bytes; `none` is held against nothing."""
-    shared = {
-        "task": "train",
-        "length": 128,
-        "windows": 32,
-        "reason": None,
-        "device": "cpu",
+    shared = {"task": "train", "length": 128, "windows": 32, "reason": None, "device": "cpu"}
+    shared |= {
         "processor": "a processor",
+        "threads": 2,
+        "model": "nano: 4 x 128",
+        "command": "posbench bench encodings",
+        "status": "ok",
     }
-    shared |= {"threads": 2, "model": "nano: 4 x 128", "command": "posbench bench encodings", "status": "ok"}
-    none = {"encoding": "none", "ratio": None, "ratio_low": None, "ratio_high": None, "extra_bytes": 2**28}
+    shared |= {"variant": "eager", "kernel": "causal", "commit": "0a1b2c3d", "tokens_per_second": 9000.0}
+    shared |= {"against": None, "ratio": None, "ratio_low": None, "ratio_high": None, "extra_bytes": 2**28}
     rope = {"encoding": "rope", "ratio": 0.9, "ratio_low": 0.8, "ratio_high": 1.0, "extra_bytes": 2**29}
-    speeds = [shared | one | {"tokens_per_second": 9000.0, "against": None} for one in (none, rope)]
+    once = {"encoding": "alibi", "ratio": 0.7}  # of a single round, which has no interval
+    absent = {"encoding": "t5", "status": "n/a", "reason": "out of memory", "tokens_per_second": None, "variant": None}
+    speeds = [shared | one for one in ({"encoding": "none"}, rope, once, absent)]
     text = page([make("rope", 128, 40.0)], bench=speeds)
     section = text[text.index('id="tables-cost"') :]
     assert "training at 128, 32 windows a step" in section
     assert ">0.900 [0.800, 1.000]<" in section
     assert (">256<" in section, ">512<" in section) == (True, True)
+    assert ">0.700<" in section
+    assert ">n/a: out of memory<" in section
+    assert ">eager, causal<" in section
+    assert "Commit 0a1b2c3d." in section
 
 
 def test_what_must_be_known_first_stands_at_the_top(make):

@@ -19,6 +19,14 @@ Bench = Sequence[Mapping[str, Any]]
 TASKS = {"training": "train", "evaluation": "eval"}
 
 
+def heading(row: Mapping[str, Any]) -> str:
+    """What the rows timed together with this one have in common."""
+    windows = f"{row['windows']} window{'s' * (row['windows'] > 1)}"
+    if row["task"] == "train":
+        return f"training at {row['length']:,}, {windows} a step"
+    return f"evaluation at {row['length']:,}, {windows} a call"
+
+
 @dataclass(frozen=True)
 class Speed:
     """Tokens a second of both sides, and how many times that of the right the left is."""

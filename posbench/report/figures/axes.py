@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from posbench.report.curves import STEEP, Curve, value
+from posbench.report.curves import Curve, steep, value
 from posbench.report.figures.style import INK, MUTED, Look
 
 if TYPE_CHECKING:
@@ -39,12 +39,11 @@ def length_axis(axes: Axes, lengths: Iterable[int], homes: Iterable[int], label:
 
 
 def value_axis(axes: Axes, values: Iterable[float], label: str) -> None:
-    """Linear, or logarithmic where the values span more than `STEEP`."""
+    """Linear, or logarithmic where the values are steep."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    found = [one for one in values if math.isfinite(one) and one > 0]
     axes.set_ylabel(label)
-    if found and max(found) > STEEP * min(found):
+    if steep([one for one in values if math.isfinite(one) and one > 0]):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,g}"))

@@ -35,6 +35,8 @@ def by_context(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
         "L that says how much context is used at all. Bands: 95 % of the paired difference, over seeds and text of "
         "three seeds or more, over the text alone of fewer."
     ]
+    if len(panes) > len(chosen):
+        notes.append(CLOSER)
     others = [
         f"{named(curve.line, homes)} ({base:,})"
         for _, found in chosen
@@ -60,7 +62,8 @@ def _panes(part: Part, found: list[tuple[int, Curve]]) -> list[tuple[str, Part, 
     of all, by which the lines are named."""
     level = flat([curve for _, curve in found])
     closer = [(base, curve) for base, curve in found if curve in level]
-    return [(how(part), part, found, _homes(found))] + ([(CLOSER, part, closer, _homes(found))] if closer else [])
+    panes = [(how(part), part, found, _homes(found))]
+    return panes + ([(f"{how(part)}: closer", part, closer, _homes(found))] if closer else [])
 
 
 def _homes(found: Sequence[tuple[int, Curve]]) -> list[int]:

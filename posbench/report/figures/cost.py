@@ -18,6 +18,13 @@ from posbench.report.figures.perplexity import named
 from posbench.report.figures.style import looks
 from posbench.report.parts import Line, Part, how
 
+SHOWN = (
+    *("task", "encoding", "length", "windows", "status", "reason", "variant", "kernel"),
+    *("tokens_per_second", "against", "ratio", "ratio_low", "ratio_high", "seconds", "extra_bytes"),
+    *("command", "commit", "device", "processor", "threads", "model"),
+)
+"""What is read of a row of a bench."""
+
 
 @dataclass(frozen=True)
 class Spot:
@@ -35,7 +42,12 @@ def read_bench(file: Path) -> list[dict[str, Any]]:
     """Its rows of encodings. Raises `UserError` for anything but such a file."""
     try:
         tables = parse_json(file.read_text(encoding="utf-8"))
-        rows = [row for table in tables for row in table["rows"] if "task" in row and row["name"] == row["encoding"]]
+        rows = [
+            {key: row[key] for key in SHOWN} | row
+            for table in tables
+            for row in table["rows"]
+            if "task" in row and row["name"] == row["encoding"]
+        ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{file} cannot be read as what posbench bench wrote: {reason(error)}.",

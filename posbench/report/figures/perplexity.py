@@ -10,7 +10,7 @@ from posbench.report.figures.drawing import Drawing, height, panels
 from posbench.report.figures.style import looks
 from posbench.report.parts import Line, Part, how
 
-CLOSER = "the same, closer: those that change little"
+CLOSER = "A panel that is called closer shows those curves of its protocol that change little, at a scale of their own."
 
 NOTES = [
     "Bands are 95 % intervals: over seeds and text of three seeds or more, over the text alone of fewer. Dotted: the "
@@ -39,9 +39,9 @@ def by_length(parts: Sequence[Part], name: str, title: str, extended: bool = Fal
             for curve in curves:
                 draw(one, curve, look[id(curve.line)], absent.index(curve) if curve in absent else 0, len(curves))
             end_labels(one, [(*_end(curve), named(curve.line, homes), look[id(curve.line)]) for curve in curves])
-    notes = list(NOTES)
+    notes = [*NOTES, *([CLOSER] if len(panes) > len(chosen) else [])]
     if len(chosen) > 1:
-        notes.append("Values compare within a panel, not between them: each protocol has targets of its own.")
+        notes.append("Values compare within a protocol, not between them: each has targets of its own.")
     return Drawing(name, title, notes, figure)
 
 
@@ -49,7 +49,7 @@ def _panes(part: Part, lines: Sequence[Line]) -> list[tuple[str, Part, list[Curv
     """A panel for all curves of a part, and one with a scale of its own for those that look flat in it."""
     curves = worth_drawing(perplexities(lines))
     panes = [(how(part), part, curves)]
-    return panes + ([(CLOSER, part, level)] if (level := flat(curves)) else [])
+    return panes + ([(f"{how(part)}: closer", part, level)] if (level := flat(curves)) else [])
 
 
 def named(line: Line, homes: Sequence[int]) -> str:

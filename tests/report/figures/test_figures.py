@@ -17,7 +17,7 @@ from posbench.report.figures.axes import spread
 from posbench.report.figures.context import by_context
 from posbench.report.figures.cost import by_cost
 from posbench.report.figures.paper import beside_the_paper
-from posbench.report.figures.perplexity import by_length
+from posbench.report.figures.perplexity import CLOSER, by_length
 from posbench.report.figures.style import COLOURS, DARK, GROUND, look, looks
 from posbench.report.parts import parts
 from posbench.search_path import choices
@@ -92,7 +92,10 @@ def test_what_looks_flat_beside_the_others_is_drawn_once_more_at_its_own_scale(m
     """40 to 41 of 40 to 70 is a thirtieth; a reference, which changes as little, would only press it together."""
     rows = [make("alibi", 128, 40.0), make("alibi", 256, 41.0), make("rope", 128, 40.0), make("rope", 256, 70.0)]
     rows += [reference("bigram", length, 60.0) for length in (128, 256)]
-    whole, closer = perplexity(rows).figure.axes
+    drawing = perplexity(rows)
+    whole, closer = drawing.figure.axes
+    assert closer.get_title(loc="left") == "nonoverlapping: closer"
+    assert CLOSER in drawing.notes
     assert {"alibi", "rope", "bigram"} <= {text.get_text() for text in whole.findobj(Text)}
     assert {"alibi", "rope", "bigram"} & {text.get_text() for text in closer.findobj(Text)} == {"alibi"}
     assert closer.get_ylim()[1] < 42
@@ -101,7 +104,27 @@ def test_what_looks_flat_beside_the_others_is_drawn_once_more_at_its_own_scale(m
 def test_what_changes_alike_is_drawn_once(make):
     """40 to 41 and 42 to 44: a quarter and half of all that is drawn."""
     rows = [make("alibi", 128, 40.0), make("alibi", 256, 41.0), make("rope", 128, 42.0), make("rope", 256, 44.0)]
+    drawing = perplexity(rows)
+    assert len(drawing.figure.axes) == 1
+    assert CLOSER not in drawing.notes
+
+
+def test_what_looks_flat_is_judged_on_the_scale_on_which_it_is_drawn(make):
+    """From 10 to 50 is a quarter of 10 to 3,000 in logarithms, and a seventy-fifth of it without."""
+    rows = [make("alibi", 128, 10.0), make("alibi", 256, 50.0), make("rope", 128, 10.0), make("rope", 256, 3000.0)]
     assert len(perplexity(rows).figure.axes) == 1
+
+
+def test_use_of_context_has_its_own_closer_panel(make):
+    same = {"protocol": "same-targets", "block": 32, "min_context": 512, "targets_digest": "same"}
+    rows = [make("alibi", length, value, **same) for length, value in {32: 44.0, 128: 43.0, 256: 43.5}.items()]
+    rows += [make("rope", length, value, **same) for length, value in {32: 44.0, 128: 43.0, 256: 90.0}.items()]
+    drawing = by_context(curves.texts(rows)[0], "context", "title")
+    assert [axes.get_title(loc="left") for axes in drawing.figure.axes] == [
+        "same-targets, block 32, minimal context 512",
+        "same-targets, block 32, minimal context 512: closer",
+    ]
+    assert CLOSER in drawing.notes
 
 
 def test_use_of_context_starts_at_a_quarter_of_the_training_length(make):
