@@ -112,8 +112,7 @@ def _begin(
         kernel, reason = "dense", "keys in sight that differ from query to query"
     elif "bias" in hooks:
         vector = encoding.bias(torch.arange(n_keys, device=q_pos.device)).float()
-        learned = vector.requires_grad and torch.is_grad_enabled()
-        kernel, reason = "strided", f"a {'learned' if learned else 'fixed'} bias by distance"
+        kernel, reason = "strided", f"a {'learned' if strided.learned(vector) else 'fixed'} bias by distance"
     elif window is not None or n_queries < n_keys:
         kernel, reason = "strided", "a window of keys" if window is not None else "fewer queries than keys"
         vector = torch.zeros(1, n_keys, device=q_pos.device)

@@ -43,12 +43,17 @@ def bias_vector(bias: Tensor, window: Sliding | None) -> Tensor:
     return vector
 
 
+def learned(bias: Tensor) -> bool:
+    """Whether its gradient is wanted: a view of a parameter says so even where none is kept."""
+    return bias.requires_grad and torch.is_grad_enabled()
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
     """softmax(q . k / sqrt(D) + bias) . v in float32: (B, H, T, D).
 
     q (B, H, T, D), k and v (B, H, S, D), float32; `vector` as `bias_vector` gives it, of the same window.
     """
-    if not (vector.requires_grad and torch.is_grad_enabled()):
+    if not learned(vector):
         return _attend(q, k, v, vector, window)
     if torch.compiler.is_compiling():
         return _laid_out(q, k, v, vector, window)

@@ -103,6 +103,12 @@ class Folder:
         file = self.path.parent / self.bench if self.bench else None
         return read_bench(file) if file is not None and file.is_file() else []
 
+    @cached_property
+    def summary(self) -> tables.Table | None:
+        """The short answer of its rows; None where they give none."""
+        with self.opened():
+            return summary_table(texts(self.rows)[0], self.costs)
+
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Within it posbench reads the rows and names of this folder."""
@@ -254,8 +260,7 @@ def _front(folder: Folder) -> str:
     """Of the front page: the short table with what its words and signs mean, and the figure."""
     if not folder.rows:
         return _nothing(folder)
-    with folder.opened():
-        table = summary_table(texts(folder.rows)[0], folder.costs)
+    table = folder.summary
     place = folder.path.relative_to(folder.path.parents[1]).as_posix()
     lines = [f"*{study.load(folder.study).title}.* {_so_far(folder) or ''}".strip() + "\n"]
     if table:
@@ -272,8 +277,8 @@ def _answer(folder: Folder) -> str:
     """The one table, the one figure, and what became of the primary claims."""
     if not folder.rows:
         return _nothing(folder)
+    table = folder.summary
     with folder.opened():
-        table = summary_table(texts(folder.rows)[0], folder.costs)
         verdicts = claims.judge(study.load(folder.study).claims, folder.rows, folder.costs)
     counts = Counter(verdict.text for verdict in verdicts)
     lines = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from posbench.errors import UserError
@@ -10,16 +10,20 @@ from posbench.records import Row
 from posbench.report.parts import trained_as
 from posbench.run import Run
 
+Recorded = tuple[dict[str, Any], dict[str, Any]]
+"""Record and status of a run; both empty where its folder is gone, or damaged."""
 
-def basis(rows: Sequence[Row]) -> dict[str, str]:
-    """Each by its name, in words; nothing where no run was read."""
+
+def basis(rows: Sequence[Row], known: Mapping[str, Recorded]) -> dict[str, str]:
+    """Each by its name, in words, from rows and what is `known` of the runs by their names; nothing where no run was
+    read."""
     runs = list({row.run: row for row in rows if row.kind == "run"}.values())
     if not runs:
         return {}
     seeds: dict[tuple[Any, ...], set[int | None]] = {}
     for row in runs:
         seeds.setdefault(trained_as(row), set()).add(row.seed)
-    records, statuses = zip(*(recorded(row) for row in runs), strict=True)
+    records, statuses = zip(*(known[row.run] for row in runs), strict=True)
     read = [row for row in rows if row.status == "ok"]
     found = {
         "seeds": f"{_between(len(one) for one in seeds.values())} of each recipe",
@@ -37,8 +41,8 @@ def basis(rows: Sequence[Row]) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def recorded(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Record and status of its run; both empty where the folder of that is gone, or damaged."""
+def recorded(row: Row) -> Recorded:
+    """What is known of its run."""
     if row.path is None:
         return {}, {}
     try:
@@ -58,5 +62,5 @@ def _between(numbers: Iterable[Any], form: str = ",") -> str:
     >>> _between([1_709, None, 854]), _between([3, 3]), _between([None])
     ('854 to 1,709', '3', '')
     """
-    there: Collection[Any] = [number for number in numbers if number is not None]
+    there = [number for number in numbers if number is not None]
     return " to ".join(dict.fromkeys(f"{end:{form}}" for end in (min(there), max(there)))) if there else ""

@@ -21,7 +21,7 @@ from posbench import files
 from posbench.errors import UserError
 from posbench.records import Row, digest8, extension_label, file_name
 from posbench.report import claims, published, tables
-from posbench.report.basis import basis, recorded
+from posbench.report.basis import Recorded, basis, recorded
 from posbench.report.claims import Claim, Verdict
 from posbench.report.costs import cost_table
 from posbench.report.curves import texts
@@ -120,6 +120,7 @@ def html(report: Report, said: Content, drawn: Sequence[Drawing]) -> str:
         return Markup(tables.html(table, known))
 
     known = {digest8(row) for row in report.rows}
+    records = {row.run: recorded(row) for row in {row.run: row for row in report.rows}.values()}
     environment = Environment(
         loader=PackageLoader("posbench.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -130,11 +131,11 @@ def html(report: Report, said: Content, drawn: Sequence[Drawing]) -> str:
         style=Markup((Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")),
         colours={"light": variables(), "dark": variables(dark=True)},
         summaries=[found for group in texts(report.rows) if (found := summary_table(group, report.bench)) is not None],
-        basis=basis(report.rows),
+        basis=basis(report.rows, records),
         drawings=[(drawing, Markup(drawing.inline())) for drawing in drawn],
         groups=said.groups,
         claims=_claims(said.verdicts),
-        runs=_runs(report.rows),
+        runs=_runs(report.rows, records),
         rows=sorted(report.rows, key=lambda row: (row.kind, row.run, row.protocol, row.extension or "", row.length)),
         file_name=file_name,
         made=_made(report),
@@ -188,22 +189,21 @@ def _claims(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     return {"shown": shown, "count": Counter(verdict.text for verdict in ordered), "notes": whole.notes}
 
 
-def _runs(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _runs(rows: Sequence[Row], known: Mapping[str, Recorded]) -> list[dict[str, Any]]:
     """What is known of each run: from its record where that is there, else from its rows."""
     by_name: dict[str, list[Row]] = {}
     for row in rows:
         by_name.setdefault(row.run, []).append(row)
-    return [_run(name, of) for name, of in sorted(by_name.items())]
+    return [_run(name, of, *known[name]) for name, of in sorted(by_name.items())]
 
 
-def _run(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+def _run(name: str, rows: Sequence[Row], record: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
     one = rows[0]
     facts: dict[str, Any] = {"hash": one.run_hash, "encoding": one.encoding}
     if one.kind == "run":
         facts |= {"seed": one.seed, "L": one.train_length, "model": f"{one.model}, {one.heads} heads x {one.head_dim}"}
         facts |= {"training tokens": f"{one.train_tokens:,}" if one.train_tokens else None}
     facts |= {"trained on" if one.kind == "run" else "counted on": f"{one.trained_on}, tokenizer {one.tokenizer}"}
-    record, status = recorded(one)
     if record:
         facts |= {"validation loss": f"{status['valid']:.4f} nats a token"} if status.get("valid") else {}
         facts |= {"parameters": f"{record['parameters']['total']:,}"} if "parameters" in record else {}

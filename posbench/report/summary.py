@@ -143,7 +143,7 @@ def _speed(line: Line, bench: Bench) -> dict[str, Any]:
 
 def _speed_notes(bench: Bench) -> list[str]:
     return [
-        f"training speed: at the length L, by `posbench bench encodings`: the median ratio of interleaved rounds; "
+        "training speed: at the length L, by `posbench bench encodings`: the median ratio of interleaved rounds; "
         f"{where(bench)}"
     ]
 

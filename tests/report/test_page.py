@@ -12,7 +12,7 @@ from posbench import records
 from posbench.errors import UserError
 from posbench.records import digest
 from posbench.report import claims
-from posbench.report.basis import basis
+from posbench.report.basis import basis, recorded
 from posbench.report.lengths import length_tables
 from posbench.report.page import Report, content, html, write
 
@@ -155,7 +155,7 @@ def test_what_the_words_of_a_verdict_mean_stands_before_the_first(make):
 def test_what_the_numbers_rest_on_is_told_from_the_rows(make):
     """Two seeds of one recipe and one of another; the longest reading is of 5 documents."""
     rows = [make("alibi", 128, 40.0, seed=seed) for seed in (1, 2)] + [make("rope", 256, 41.0, train_length=256)]
-    found = basis(rows)
+    found = basis(rows, {row.run: recorded(row) for row in rows})
     assert found["seeds"] == "1 to 2 of each recipe"
     assert found["models"] == "nano, 4 heads x 32"
     assert found["trained at"] == "128 to 256 tokens"
@@ -167,7 +167,7 @@ def test_what_the_numbers_rest_on_is_told_from_the_rows(make):
 
 
 def test_references_alone_rest_on_no_run(reference):
-    assert basis([reference("bigram", 128, 60.0)]) == {}
+    assert basis([reference("bigram", 128, 60.0)], {}) == {}
     assert 'id="basis"' not in page([reference("bigram", 128, 60.0)])
 
 

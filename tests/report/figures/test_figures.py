@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
+from posbench.errors import UserError
 from posbench.report import curves
 from posbench.report.curves import perplexities, use_of_context
 from posbench.report.figures import drawings
 from posbench.report.figures.axes import spread
 from posbench.report.figures.context import by_context
-from posbench.report.figures.cost import by_cost
+from posbench.report.figures.cost import SHOWN, by_cost, read_bench
 from posbench.report.figures.paper import beside_the_paper
 from posbench.report.figures.perplexity import CLOSER, by_length
 from posbench.report.figures.style import COLOURS, DARK, GROUND, look, looks
@@ -203,6 +205,18 @@ def test_cost_may_come_from_bench(make):
     bench = [{"task": "eval", "encoding": "alibi", "length": 128, "tokens_per_second": 5.0, **ratio}]
     found = texts(by_cost(curves.texts([make("alibi", 128, 40.0)])[0], "cost", "title", bench))
     assert "evaluation speed at 128, times that of none" in found
+
+
+def test_a_bench_whose_rows_lack_what_is_shown_is_refused(tmp_path):
+    """Of the keys named here all are there but the command that made it."""
+    row = dict.fromkeys(SHOWN, 1) | {"name": "alibi", "encoding": "alibi"}
+    file = tmp_path / "bench.json"
+    file.write_text(json.dumps([{"rows": [row]}]))
+    assert read_bench(file) == [row]
+    del row["command"]
+    file.write_text(json.dumps([{"rows": [row]}]))
+    with pytest.raises(UserError, match=r"cannot be read as what posbench bench wrote: .*command"):
+        read_bench(file)
 
 
 def test_nothing_is_drawn_of_nothing():
