@@ -22,6 +22,7 @@ to misread a float32 bias beside bf16 scores.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,10 @@ from posbench.encodings.window import Sliding, Window, query_blocks
 KERNELS = ("causal", "flex", "strided", "dense", "blocks")
 
 SCORE_BLOCK = 256
-"""Queries of one block whose scores exist as a tensor."""
+"""Most queries of one block whose scores exist as a tensor."""
+
+SCORES = 2**21
+"""Most scores of one block in one window, so that a long window's blocks have fewer queries."""
 
 
 @dataclass
@@ -212,10 +216,9 @@ def _masked(how: Pass, n_queries: int, keys: slice) -> Tensor:
 
 
 def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
-    n_queries, n_keys = q.shape[2], k.shape[2]
-    q_pos, k_pos = how.q_pos[:, -n_queries:], how.k_pos
-    out = []
-    for a, b, keys in query_blocks(n_queries, n_keys, strided.QUERIES, how.window):
+    q_pos, k_pos = how.q_pos[:, -q.shape[2] :], how.k_pos
+
+    def attended(a: int, b: int, keys: slice) -> Tensor:
         mask = _masked(how, b - a, keys)
         if "bias" in how.encoding.hooks:
             distance = q_pos[:, a:b, None] - k_pos[:, None, keys]  # (1 or B, Q, S)
@@ -223,19 +226,19 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
             mask = bias.masked_fill(mask, -math.inf)
         else:
             mask = ~mask
-        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask))
-    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+        return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask)
+
+    return _in_blocks(attended, q, v, strided.QUERIES, how.window)
 
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass) -> Tensor:
-    n_queries, n_keys, head_dim = q.shape[2], k.shape[2], q.shape[3]
     encoding, hooks = how.encoding, how.encoding.hooks
-    q_pos_BT, k_pos_BS = how.q_pos[:, -n_queries:], how.k_pos
-    out = []
-    for a, b, keys in query_blocks(n_queries, n_keys, SCORE_BLOCK, how.window):
+    q_pos_BT, k_pos_BS = how.q_pos[:, -q.shape[2] :], how.k_pos
+
+    def attended(a: int, b: int, keys: slice) -> Tensor:
         q_block, k_block, v_block = q[:, :, a:b], k[:, :, keys], v[:, :, keys]
         q_pos, k_pos = q_pos_BT[:, a:b], k_pos_BS[:, keys]
-        s = (q_block @ k_block.transpose(2, 3)).mul_(head_dim**-0.5)
+        s = (q_block @ k_block.transpose(2, 3)).mul_(q.shape[3] ** -0.5)
         if "bias" in hooks:
             distance = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(min=0)
             s = s + encoding.bias(distance).float().transpose(0, 1)
@@ -246,8 +249,24 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass
         y = w @ v_block
         if "values" in hooks:
             y = y + encoding.values(w, q_pos, k_pos)
-        out.append(y)
-    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+        return y
+
+    return _in_blocks(attended, q, v, SCORE_BLOCK, how.window)
+
+
+def _in_blocks(
+    attended: Callable[[int, int, slice], Tensor], q: Tensor, v: Tensor, n_queries: int, window: Window | None
+) -> Tensor:
+    """`attended(first query, one past the last, keys)` of blocks of at most `n_queries`: (B, H, T, D).
+
+    The longest block first: the shorter ones find room in what it freed, where each that is a little longer than those
+    before it would find none (docs/performance-log.md).
+    """
+    size = max(1, min(n_queries, SCORES // (q.shape[1] * v.shape[2])))
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    for a, b, keys in reversed(query_blocks(q.shape[2], v.shape[2], size, window)):
+        out[:, :, a:b] = attended(a, b, keys)
+    return out
 
 
 class _Masked(torch.autograd.Function):

@@ -411,6 +411,22 @@ def test_the_strided_mask_holds_no_square():
     assert how.vector[:, : strided.QUERIES - 1].eq(-math.inf).all()
 
 
+@pytest.mark.parametrize("kernel", ["blocks", "dense"])
+def test_scores_of_a_long_window_are_formed_for_few_queries_at_a_time(kernel):
+    """200 queries of 32,768 keys at 2 heads: 2^21 scores are those of 32 queries, so that there are six blocks of 32
+    and one of 8. The longest comes first, and the queries come out in their own order."""
+    e, blocks = encoding(ALIBI, SMALL), []
+    qkv, q_pos, k_pos = draw(200, 32_768)
+    how = replace(kernels.begin(e, q_pos, k_pos, consecutive=True), kernel=kernel, vector=None)
+    bias = e.bias
+    e.bias = lambda distance: (blocks.append(tuple(distance.shape[1:])), bias(distance))[1]
+    with torch.no_grad():
+        out = kernels.attend(*qkv, {}, how)
+    e.bias = bias
+    assert blocks == [(8, 32_768)] + [(32, n) for n in range(32_760, 32_760 - 6 * 32, -32)]
+    assert (out - attention(e, *qkv, q_pos, k_pos, {})).abs().max() < 1e-5
+
+
 def test_rope_and_others_need_their_context_once_a_pass():
     """`begin` hands over what the encoding made, untouched."""
     e, at = encoding(("rope", {}), SHAPE), torch.arange(4)[None]
