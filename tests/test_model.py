@@ -214,6 +214,22 @@ def test_losses_in_chunks_equal_losses_in_one_piece(monkeypatch):
     assert model.loss(tokens[:, :-1], tokens[:, 1:]).item() == pytest.approx(whole.mean().item(), abs=1e-6)
 
 
+@pytest.mark.parametrize("activation", ["swiglu", "relu"])
+def test_the_feed_forward_is_the_same_for_some_tokens_at_a_time(activation, monkeypatch):
+    """Two windows of 5 tokens as 4, 4 and 2 tokens, where no gradient is kept, against all ten at once."""
+    monkeypatch.setitem(models.ROWS, "cpu", 4)
+    torch.manual_seed(0)
+    layer = models.FeedForward(replace(Model(), width=16, heads=2, hidden=24, activation=activation))
+    x, seen = torch.randn(2, 5, 16), []
+    whole = layer(x)
+    layer.up.register_forward_hook(lambda _, args, __: seen.append(len(args[0])))
+    with torch.no_grad():
+        parts = layer(x)
+    assert seen == [4, 4, 2]
+    assert parts.shape == whole.shape
+    assert (parts - whole).abs().max() < 1e-6
+
+
 def test_the_loss_of_a_target_is_its_negative_log_probability():
     """Targets stand one id further on, and nobody shifts them again."""
     model, tokens = decoder(("rope", {})), ids(6)
