@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
-"""Raised whenever a row of the same key would hold another number or another field."""
+"""Raised whenever a row of the same key would hold another number, beyond rounding, or another field."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -412,19 +412,38 @@ def test_the_strided_mask_holds_no_square():
 
 
 @pytest.mark.parametrize("kernel", ["blocks", "dense"])
-def test_scores_of_a_long_window_are_formed_for_few_queries_at_a_time(kernel):
+def test_scores_of_a_long_window_are_formed_for_few_queries_at_a_time(kernel, monkeypatch):
     """200 queries of 32,768 keys at 2 heads: 2^21 scores are those of 32 queries, so that there are six blocks of 32
-    and one of 8. The longest comes first, and the queries come out in their own order."""
+    and a last one of 8. That of most keys comes first, and the queries come out in their own order."""
     e, blocks = encoding(ALIBI, SMALL), []
     qkv, q_pos, k_pos = draw(200, 32_768)
     how = replace(kernels.begin(e, q_pos, k_pos, consecutive=True), kernel=kernel, vector=None)
+    expected = attention(e, *qkv, q_pos, k_pos, {})
     bias = e.bias
-    e.bias = lambda distance: (blocks.append(tuple(distance.shape[1:])), bias(distance))[1]
+
+    def watched(distance):
+        blocks.append(tuple(distance.shape[1:]))
+        return bias(distance)
+
+    monkeypatch.setattr(e, "bias", watched)
     with torch.no_grad():
         out = kernels.attend(*qkv, {}, how)
-    e.bias = bias
     assert blocks == [(8, 32_768)] + [(32, n) for n in range(32_760, 32_760 - 6 * 32, -32)]
-    assert (out - attention(e, *qkv, q_pos, k_pos, {})).abs().max() < 1e-5
+    assert (out - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_few_queries_at_a_time_read_as_many_do(case, monkeypatch):
+    """70 queries of 75 keys, 3 windows, 7 queries at a time in every kernel that has blocks."""
+    e = encoding(case, SMALL).for_layer(0)
+    qkv, q_pos, k_pos = draw(70, 75, batch=3)
+    state = state_of(e, 75, batch=3)
+    expected = attention(e, *qkv, q_pos, k_pos, state, window=e.window(0))
+    monkeypatch.setitem(kernels.SCORES, "cpu", 7 * 3 * SMALL.heads * 75)
+    for name, how in passes(e, q_pos, k_pos):
+        with torch.no_grad():
+            out = kernels.attend(*qkv, state, how)
+        assert (out - expected).abs().max() < 1e-5, name
 
 
 def test_rope_and_others_need_their_context_once_a_pass():

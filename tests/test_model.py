@@ -217,7 +217,7 @@ def test_losses_in_chunks_equal_losses_in_one_piece(monkeypatch):
 @pytest.mark.parametrize("activation", ["swiglu", "relu"])
 def test_the_feed_forward_is_the_same_for_some_tokens_at_a_time(activation, monkeypatch):
     """Two windows of 5 tokens as 4, 4 and 2 tokens, where no gradient is kept, against all ten at once."""
-    monkeypatch.setitem(models.ROWS, "cpu", 4)
+    monkeypatch.setitem(models.FEED_FORWARD_TOKENS, "cpu", 4)
     torch.manual_seed(0)
     layer = models.FeedForward(replace(Model(), width=16, heads=2, hidden=24, activation=activation))
     x, seen = torch.randn(2, 5, 16), []
