@@ -22,7 +22,6 @@ to misread a float32 bias beside bf16 scores.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +32,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from posbench import flex, strided
 from posbench.encodings.base import Encoding
-from posbench.encodings.window import Sliding, Window, query_blocks
+from posbench.encodings.window import Sliding, Window, by_blocks, query_blocks
 
 KERNELS = ("causal", "flex", "strided", "dense", "blocks")
 
@@ -217,7 +216,8 @@ def _masked(how: Pass, n_queries: int, keys: slice) -> Tensor:
 
 
 def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
-    q_pos, k_pos = how.q_pos[:, -q.shape[2] :], how.k_pos
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    q_pos, k_pos = how.q_pos[:, -n_queries:], how.k_pos
 
     def attended(a: int, b: int, keys: slice) -> Tensor:
         mask = _masked(how, b - a, keys)
@@ -229,17 +229,19 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
             mask = ~mask
         return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask)
 
-    return _in_blocks(attended, q, v, strided.QUERIES, how.window)
+    size = _queries_of_a_block(q, n_keys, strided.QUERIES)
+    return by_blocks(attended, q, v, query_blocks(n_queries, n_keys, size, how.window))
 
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass) -> Tensor:
+    n_queries, n_keys, head_dim = q.shape[2], k.shape[2], q.shape[3]
     encoding, hooks = how.encoding, how.encoding.hooks
-    q_pos_BT, k_pos_BS = how.q_pos[:, -q.shape[2] :], how.k_pos
+    q_pos_BT, k_pos_BS = how.q_pos[:, -n_queries:], how.k_pos
 
     def attended(a: int, b: int, keys: slice) -> Tensor:
         q_block, k_block, v_block = q[:, :, a:b], k[:, :, keys], v[:, :, keys]
         q_pos, k_pos = q_pos_BT[:, a:b], k_pos_BS[:, keys]
-        s = (q_block @ k_block.transpose(2, 3)).mul_(q.shape[3] ** -0.5)
+        s = (q_block @ k_block.transpose(2, 3)).mul_(head_dim**-0.5)
         if "bias" in hooks:
             distance = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(min=0)
             s = s + encoding.bias(distance).float().transpose(0, 1)
@@ -252,25 +254,16 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass
             y = y + encoding.values(w, q_pos, k_pos)
         return y
 
-    return _in_blocks(attended, q, v, SCORE_BLOCK, how.window)
+    size = _queries_of_a_block(q, n_keys, SCORE_BLOCK)
+    return by_blocks(attended, q, v, query_blocks(n_queries, n_keys, size, how.window))
 
 
-def _in_blocks(
-    attended: Callable[[int, int, slice], Tensor], q: Tensor, v: Tensor, n_queries: int, window: Window | None
-) -> Tensor:
-    """`attended(first query, one past the last, keys)` of blocks of at most `n_queries`: (B, H, T, D).
-
-    Where no score is kept for a gradient, blocks are smaller and those of most keys come first: the next ones find room
-    in what they freed, where blocks that grow would find none (docs/performance-log.md).
-    """
+def _queries_of_a_block(q: Tensor, n_keys: int, n_queries: int) -> int:
+    """Queries of one block: at most `n_queries`, and fewer where their scores need not be kept for a gradient."""
     if torch.is_grad_enabled():
-        return torch.cat([attended(*block) for block in query_blocks(q.shape[2], v.shape[2], n_queries, window)], dim=2)
+        return n_queries
     scores = SCORES.get(q.device.type, SCORES["cpu"])
-    n_queries = min(n_queries, max(1, scores // (q.shape[0] * q.shape[1] * v.shape[2])))
-    out = q.new_empty(*q.shape[:3], v.shape[3])
-    for a, b, keys in reversed(query_blocks(q.shape[2], v.shape[2], n_queries, window)):
-        out[:, :, a:b] = attended(a, b, keys)
-    return out
+    return min(n_queries, max(1, scores // (q.shape[0] * q.shape[1] * n_keys)))
 
 
 class _Masked(torch.autograd.Function):

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from posbench.encodings.window import Sliding, query_blocks
+from posbench.encodings.window import Sliding, by_blocks, query_blocks
 
 QUERIES = 1024
 """Queries of one call: large enough for the fused kernel, small enough to skip the empty triangle."""
@@ -66,12 +66,13 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | N
         mask = _reversed(vector, n_queries, n_keys).flip(-1)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(1, q.shape[1], -1, -1))
     k, v = k.flip(2), v.flip(2)
-    out = []
-    for a, b, keys in query_blocks(n_queries, n_keys, QUERIES, window):
+
+    def attended(a: int, b: int, keys: slice) -> Tensor:
         columns = slice(n_keys - keys.stop, n_keys - keys.start)
         mask = _reversed(vector, b - a, keys.stop - keys.start).expand(1, q.shape[1], -1, -1)
-        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, columns], v[:, :, columns], attn_mask=mask))
-    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+        return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, columns], v[:, :, columns], attn_mask=mask)
+
+    return by_blocks(attended, q, v, query_blocks(n_queries, n_keys, QUERIES, window))
 
 
 def _reversed(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:
@@ -85,13 +86,15 @@ def _reversed(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:
 def _laid_out(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
     """For a compiler, which makes few passes of plain operations by itself, and of the gradient by hand code that is
     longer and no faster: the bias of all pairs of a block, each picked by its distance."""
-    past, out = k.shape[2] - q.shape[2], []
-    for a, b, keys in query_blocks(q.shape[2], k.shape[2], QUERIES, window):
+    past = k.shape[2] - q.shape[2]
+
+    def attended(a: int, b: int, keys: slice) -> Tensor:
         query = torch.arange(past + a, past + b, device=q.device)
         key = torch.arange(keys.start, keys.stop, device=q.device)
         mask = vector[:, QUERIES - 1 + query[:, None] - key].expand(1, q.shape[1], -1, -1)
-        out.append(F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask))
-    return out[0] if len(out) == 1 else torch.cat(out, dim=2)
+        return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask)
+
+    return by_blocks(attended, q, v, query_blocks(q.shape[2], k.shape[2], QUERIES, window))
 
 
 def _gradients(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 Index = TypeVar("Index", int, Tensor)
@@ -54,6 +56,23 @@ def query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) 
         b = min(a + size, n_queries)
         blocks.append((a, b, slice(0 if window is None else window.first(past + a), past + b)))
     return blocks
+
+
+def by_blocks(
+    attended: Callable[[int, int, slice], Tensor], q: Tensor, v: Tensor, blocks: list[tuple[int, int, slice]]
+) -> Tensor:
+    """What `attended` gives for each of `query_blocks`, joined: (B, H, T, D).
+
+    Where nothing is kept for a gradient the blocks of most keys come first: the next ones find room in what these
+    freed, where blocks that grow would find none (docs/performance-log.md).
+    """
+    if torch.is_grad_enabled():
+        parts = [attended(*block) for block in blocks]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    for a, b, keys in reversed(blocks):
+        out[:, :, a:b] = attended(a, b, keys)
+    return out
 
 
 def _from_zero(x: Index) -> Index:
