@@ -32,7 +32,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from posbench import flex, strided
 from posbench.encodings.base import Encoding
-from posbench.encodings.window import Sliding, Window, by_blocks, query_blocks
+from posbench.encodings.window import Sliding, Window, by_blocks
 
 KERNELS = ("causal", "flex", "strided", "dense", "blocks")
 
@@ -216,8 +216,7 @@ def _masked(how: Pass, n_queries: int, keys: slice) -> Tensor:
 
 
 def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
-    n_queries, n_keys = q.shape[2], k.shape[2]
-    q_pos, k_pos = how.q_pos[:, -n_queries:], how.k_pos
+    q_pos, k_pos = how.q_pos[:, -q.shape[2] :], how.k_pos
 
     def attended(a: int, b: int, keys: slice) -> Tensor:
         mask = _masked(how, b - a, keys)
@@ -229,12 +228,11 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, how: Pass) -> Tensor:
             mask = ~mask
         return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask)
 
-    size = _queries_of_a_block(q, n_keys, strided.QUERIES)
-    return by_blocks(attended, q, v, query_blocks(n_queries, n_keys, size, how.window))
+    return by_blocks(attended, q, v, _queries_of_a_block(q, k, strided.QUERIES), how.window)
 
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass) -> Tensor:
-    n_queries, n_keys, head_dim = q.shape[2], k.shape[2], q.shape[3]
+    n_queries, head_dim = q.shape[2:]
     encoding, hooks = how.encoding, how.encoding.hooks
     q_pos_BT, k_pos_BS = how.q_pos[:, -n_queries:], how.k_pos
 
@@ -254,16 +252,15 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, state: dict[str, Tensor], how: Pass
             y = y + encoding.values(w, q_pos, k_pos)
         return y
 
-    size = _queries_of_a_block(q, n_keys, SCORE_BLOCK)
-    return by_blocks(attended, q, v, query_blocks(n_queries, n_keys, size, how.window))
+    return by_blocks(attended, q, v, _queries_of_a_block(q, k, SCORE_BLOCK), how.window)
 
 
-def _queries_of_a_block(q: Tensor, n_keys: int, n_queries: int) -> int:
-    """Queries of one block: at most `n_queries`, and fewer where their scores need not be kept for a gradient."""
+def _queries_of_a_block(q: Tensor, k: Tensor, most: int) -> int:
+    """At most `most`, and fewer where their scores need not be kept for a gradient."""
     if torch.is_grad_enabled():
-        return n_queries
+        return most
     scores = SCORES.get(q.device.type, SCORES["cpu"])
-    return min(n_queries, max(1, scores // (q.shape[0] * q.shape[1] * n_keys)))
+    return min(most, max(1, scores // (q.shape[0] * q.shape[1] * k.shape[2])))
 
 
 class _Masked(torch.autograd.Function):

@@ -72,7 +72,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | N
         mask = _reversed(vector, b - a, keys.stop - keys.start).expand(1, q.shape[1], -1, -1)
         return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, columns], v[:, :, columns], attn_mask=mask)
 
-    return by_blocks(attended, q, v, query_blocks(n_queries, n_keys, QUERIES, window))
+    return by_blocks(attended, q, v, QUERIES, window)
 
 
 def _reversed(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:
@@ -94,7 +94,7 @@ def _laid_out(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding |
         mask = vector[:, QUERIES - 1 + query[:, None] - key].expand(1, q.shape[1], -1, -1)
         return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask)
 
-    return by_blocks(attended, q, v, query_blocks(q.shape[2], k.shape[2], QUERIES, window))
+    return by_blocks(attended, q, v, QUERIES, window)
 
 
 def _gradients(

@@ -1,4 +1,4 @@
-"""Which of the keys before it a query may see: the last few, or its own block and the one before."""
+"""Which of the keys before it a query may see, the last few or its own block and the one before; queries in blocks."""
 
 from __future__ import annotations
 
@@ -59,13 +59,14 @@ def query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) 
 
 
 def by_blocks(
-    attended: Callable[[int, int, slice], Tensor], q: Tensor, v: Tensor, blocks: list[tuple[int, int, slice]]
+    attended: Callable[[int, int, slice], Tensor], q: Tensor, v: Tensor, size: int, window: Window | None
 ) -> Tensor:
-    """What `attended` gives for each of `query_blocks`, joined: (B, H, T, D).
+    """What `attended` gives for each of `query_blocks`, of `size` queries, joined: (B, H, T, D).
 
     Where nothing is kept for a gradient the blocks of most keys come first: the next ones find room in what these
     freed, where blocks that grow would find none (docs/performance-log.md).
     """
+    blocks = query_blocks(q.shape[2], v.shape[2], size, window)
     if torch.is_grad_enabled():
         parts = [attended(*block) for block in blocks]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
