@@ -65,7 +65,8 @@ class Muon(torch.optim.Optimizer):
                     self.state[p]["momentum"] = torch.zeros_like(p)
                 grad, momentum = shards.piece(p.grad), shards.piece(self.state[p]["momentum"])
                 momentum.lerp_(grad, 1 - group["momentum"])
-                update = shards.joined(grad.lerp(momentum, group["momentum"]), like=p)
+                # In place, here and below: the gradient is dropped after this, and new memory has to be had page by page.
+                update = shards.joined(grad.lerp_(momentum, group["momentum"]), like=p)
                 rows, columns = p.shape
                 alike.setdefault((min(rows, columns), max(rows, columns)), []).append((p, update))
             for members in alike.values():
@@ -82,10 +83,10 @@ def orthogonal(x_NAB: Tensor) -> Tensor:
     """The nearest matrix with orthonormal rows to each of N matrices (A <= B), roughly: singular values 0.7 to 1.2.
 
     Five Newton-Schulz steps with Jordan's coefficients, x <- p x with p = a + b g + c g g and g = x x^T; bfloat16 on
-    CUDA, where it is exact enough and much faster.
+    CUDA, where it is exact enough and much faster. On the CPU `x_NAB` is scaled in place.
     """
     x = x_NAB.bfloat16() if x_NAB.is_cuda else x_NAB
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    x /= x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     # Products of A A A numbers in all: 17 + 2 B/A if x is left alone until the last step, else 5 + 10 B/A. In bfloat16
     # x has to be looked at in between: the errors of g add up.
     alone = not x.is_cuda and 2 * x.shape[2] > 3 * x.shape[1]
