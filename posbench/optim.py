@@ -65,7 +65,7 @@ class Muon(torch.optim.Optimizer):
                     self.state[p]["momentum"] = torch.zeros_like(p)
                 grad, momentum = shards.piece(p.grad), shards.piece(self.state[p]["momentum"])
                 momentum.lerp_(grad, 1 - group["momentum"])
-                # In place, here and below: the gradient is dropped after this, and new memory has to be had page by page.
+                # In place, here and below: the gradient is dropped after this, and new memory is had page by page.
                 update = shards.joined(grad.lerp_(momentum, group["momentum"]), like=p)
                 rows, columns = p.shape
                 alike.setdefault((min(rows, columns), max(rows, columns)), []).append((p, update))
