@@ -83,7 +83,7 @@ def orthogonal(x_NAB: Tensor) -> Tensor:
     """The nearest matrix with orthonormal rows to each of N matrices (A <= B), roughly: singular values 0.7 to 1.2.
 
     Five Newton-Schulz steps with Jordan's coefficients, x <- p x with p = a + b g + c g g and g = x x^T; bfloat16 on
-    CUDA, where it is exact enough and much faster. On the CPU `x_NAB` is scaled in place.
+    CUDA, where it is exact enough and much faster. Elsewhere `x_NAB` is scaled in place.
     """
     x = x_NAB.bfloat16() if x_NAB.is_cuda else x_NAB
     x /= x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
