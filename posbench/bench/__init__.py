@@ -3,7 +3,8 @@
     rounds.py        cells timed in turns, so that a noisy machine hits all alike; medians and intervals of ratios
     cells.py         one thing to time: a training step or an evaluation call, of posbench or of a peer
     peers.py         the same shape in transformers and x-transformers; equal.py: the same weights, the same loss
-    trial.py         a cell in a process of its own: its memory under a limit, and whether it works at all
+    trial.py         a cell in a process of its own: its memory under a limit, and whether it works at all;
+                     tensors.py: those alive at once
     products.py      the matrix products of a step, recorded from it, and run alone: the GEMM bound
     limits.py        what the machine itself can do
     entries.py       the rows of `bench encodings` and `bench peers`; variants.py: which variants of one are timed

@@ -34,6 +34,7 @@ def _record(entry: Entry, outcome: Outcome) -> dict[str, Any]:
         "loss_difference": entry.loss_difference,
         "peak_bytes": trial.peak,
         "extra_bytes": trial.extra,
+        "tensor_bytes": trial.tensors,
     }
     speed = None if seconds is None else spread([tokens / one for one in seconds])
     found |= {

@@ -13,7 +13,9 @@ from posbench.report.tables import Cell, Column, Section, Table, cell, render
 
 NAME = Column("name", "", right=False)
 SPEED = [Column("tokens_per_second", "tokens/s"), Column("range", "min - max")]
-MEMORY = [Column("extra_bytes", "memory, MiB"), Column("peak_bytes", "process, MiB")]
+MEMORY = [
+    Column("extra_bytes", "memory, MiB"), Column("tensor_bytes", "tensors, MiB"), Column("peak_bytes", "process, MiB"),
+]  # fmt: skip
 NOTE = Column("note", "", right=False)
 
 ENCODINGS = [
@@ -31,7 +33,8 @@ HOW = [
     "that of order statistics. Of several variants (compiled or not, each attention) those within a quarter of the "
     "fastest trial have turns, and the one with the best median counts.",
     "memory: of evaluation above a call of 128 tokens, of training above the process without a model (of what is "
-    "compiled, with what the compiler leaves behind); each in a process of its own.",
+    "compiled, with what the compiler leaves behind); each in a process of its own. tensors: those that one call of "
+    "evaluation makes, as many as are alive at once; of a process's memory the allocator holds more, and by chance.",
     "Evaluation: one call at a time, each operation by all threads. On a CPU posbench eval reads windows of up to "
     "4,096 tokens side by side, each batch of them by threads of its own, and is faster there than one call is here.",
     "GEMM bound: all matrix products of the step run alone at the shapes they have in it, in the faster of two ways: "
@@ -62,9 +65,9 @@ def comparison(
 def _shown(row: Mapping[str, Any]) -> dict[str, Cell]:
     """The cells whose text is not the value's own."""
     found = {"note": Cell(row["reason"], _note(row))}
-    for key in ("extra_bytes", "peak_bytes"):
+    for key, form in (("extra_bytes", ",.0f"), ("tensor_bytes", ",.1f"), ("peak_bytes", ",.0f")):
         if row[key] is not None:
-            found[key] = Cell(row[key], f"{row[key] / 2**20:,.0f}")
+            found[key] = Cell(row[key], f"{row[key] / 2**20:{form}}")
     if row["loss_difference"] is not None:
         found["loss_difference"] = Cell(row["loss_difference"], f"{row['loss_difference']:.0e}")
     if row["tokens_per_second"] is not None:

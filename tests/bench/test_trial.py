@@ -90,6 +90,9 @@ def test_a_trial_measures_time_memory_and_size(limits: list[int], task: str):
     assert found.peak >= found.base > 2**20
     # 2 x (4 x 64 x 64 + 3 x 64 x 176 + 2 x 64) + 64 + 64 x 64
     assert found.parameters == 104_768
+    # Of evaluation at least the residual stream of 2 x 16 tokens of 64 numbers; of training nothing is counted.
+    assert (found.tensors is None) == (task == "train")
+    assert (found.tensors or 2**14) >= 2 * 16 * 64 * 4
 
 
 def test_memory_is_counted_above_the_base_and_never_below_nothing():
