@@ -1,11 +1,11 @@
 """How often the intervals of posbench cover the truth, on losses made like the stored ones.
 
-    python scripts/coverage_check.py                        1,000 simulations of each text and number of seeds
+    python scripts/coverage_check.py                               1,000 simulations of each text and number of seeds
     python scripts/coverage_check.py --simulations 200
     python scripts/coverage_check.py --rows ROW.json BASE.json     a text like that of these two rows
 
-The texts are like those of rows that are committed: rotary of results/tsl-cpu, seed 1, on the whole test split, on the
-2,048 targets and on the 512. What comes out is kept in results/coverage.
+The texts are like those of rows that are committed, all seeds of rotary and of ALiBi in results/tsl-cpu: one that fails
+past its training length, where seeds are far apart, and one that does not. What comes out is kept in results/coverage.
 
 A difference between two readings is made up block by block of what is measured of a real one: what the text makes of it
 (the same for all seeds), what a seed makes of it (the same for all blocks), and what is left (of this seed in this
@@ -31,18 +31,17 @@ from posbench.report.claims.failure import Failure
 from posbench.statistics import Blocks, Estimate, contrast, holm
 from posbench.statistics.bootstrap import variance
 
-RUN = Path(__file__).resolve().parents[1] / "results" / "tsl-cpu" / "runs" / "rope-L128-nano-s1-9a606f4a"
+RUNS = Path(__file__).resolve().parents[1] / "results" / "tsl-cpu" / "runs"
 MARGIN = math.log(1.01)
-
-SEED = 0.005
-"""Deviation from seed to seed, nats a token: half a percent of perplexity, a guess until more seeds are there."""
+TRAIN_LENGTH = 128
 
 LIKE = {
-    "all of the test split, 2,048 less 128": ("nonoverlapping", None, 2048),
-    "2,048 targets, 256 less 128": ("same-targets", 32, 256),
-    "512 targets of exactly so much context, 256 less 128": ("same-targets", 1, 256),
+    "rotary, 2,048 targets, 256 less 128": ("rope", "same-targets", 32, 256),
+    "ALiBi, all of the test split, 2,048 less 128": ("alibi", "nonoverlapping", None, 2048),
+    "ALiBi, 2,048 targets, 4,096 less 128": ("alibi", "same-targets", 32, 4096),
+    "ALiBi, 512 targets of exactly so much context, 256 less 128": ("alibi", "same-targets", 1, 256),
 }
-"""Protocol, block and length of the rows of which each text is made."""
+"""Encoding, protocol, block and length of the rows of which each text is made."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,20 @@ class Shape:
 
 
 def shapes() -> Iterator[Shape]:
-    """Those of the committed rows, and the second again with a tenth of its variance between documents, which blocks
+    """Those of the committed rows, and the third again with a tenth of its variance between documents, which blocks
     know nothing of."""
-    rows = {(row.protocol, row.block, row.length): row for row in records.read([RUN])}
-    for name, (protocol, block, length) in LIKE.items():
-        shape = measured(rows[protocol, block, length], rows[protocol, block, 128])
-        yield replace(shape, name=name, seed=SEED)
-        if block == 32:
-            yield replace(shape, name=f"{name}, documents unlike each other", seed=SEED, of_documents=0.1)
+    rows = {
+        (row.encoding, row.protocol, row.block, row.length, row.seed): row
+        for row in records.read([RUNS])
+        if row.train_length == TRAIN_LENGTH and not row.settings
+    }
+    for name, like in LIKE.items():
+        seeds = sorted(seed for *others, seed in rows if tuple(others) == like)
+        pairs = [(rows[*like, seed], rows[*like[:3], TRAIN_LENGTH, seed]) for seed in seeds]
+        shape = measured(f"{name}, of {len(seeds)} seeds", [paired(*pair) for pair in pairs])
+        yield shape
+        if like[-1] == 4096:
+            yield replace(shape, name=f"{shape.name}, documents unlike each other", of_documents=0.1)
 
 
 def simulate(shape: Shape, seeds: int, truth: float, rng: np.random.Generator) -> Comparison:
@@ -199,23 +204,38 @@ def rates(once: Callable[[], dict[str, bool]], simulations: int) -> dict[str, fl
 # Report ---------------------------------------------------------------------------------------------------------------
 
 
-def measured(row: records.Row, base: records.Row) -> Shape:
-    """A shape like the difference of two rows; of its variance half is taken as the text's, half as the seed's own."""
-    blocks = contrast([(1, row), (-1, base)])
-    full = blocks.count == blocks.count.max()
-    each = blocks.residual / blocks.count
-    pairs = (blocks.document[1:] == blocks.document[:-1]) & full[1:] & full[:-1]
-    correlation = float(np.corrcoef(each[1:][pairs], each[:-1][pairs])[0, 1])
-    deviation = float(each[full].std()) / math.sqrt(2)
-    _, documents = np.unique(blocks.document, return_counts=True)
+def paired(row: records.Row, base: records.Row) -> Blocks:
+    return contrast([(1, row), (-1, base)])
+
+
+def measured(name: str, seeds: Sequence[Blocks]) -> Shape:
+    """A shape like these paired differences, those of each seed on the same targets.
+
+    What seeds have in common in a block is the text's, whatever else is there the rest; of the spread of their means
+    that rest is taken off. Of one seed half the variance is taken as the text's, and its error as the seeds' spread.
+    """
+    first = seeds[0]
+    full = first.count == first.count.max()
+    each = np.stack([blocks.residual / blocks.count for blocks in seeds])
+    follows = (first.document[1:] == first.document[:-1]) & full[1:] & full[:-1]
+    correlations = [np.corrcoef(one[1:][follows], one[:-1][follows])[0, 1] for one in each]
+    errors = np.array([blocks.estimate().error for blocks in seeds])
+    total, common = float(each[:, full].var(axis=1).mean()), 0.5
+    spread = float(errors[0])
+    if len(seeds) > 1:
+        covariances = np.cov(each[:, full])[~np.eye(len(seeds), dtype=bool)]
+        common = float(np.clip(covariances.mean() / total, 0, 1))
+        of_rest = (1 - common) * float((errors**2).mean())
+        spread = math.sqrt(max(0.0, float(np.var([blocks.mean for blocks in seeds], ddof=1)) - of_rest))
+    _, documents = np.unique(first.document, return_counts=True)
     return Shape(
-        f"{row.run} at {row.length} less {base.run} at {base.length}, {row.protocol}",
+        name,
         documents.tolist(),
-        int(blocks.count.max()),
-        max(0.0, correlation),
-        deviation,
-        deviation,
-        blocks.estimate().error,
+        int(first.count.max()),
+        max(0.0, float(np.mean(correlations))),
+        math.sqrt(total * common),
+        math.sqrt(total * (1 - common)),
+        spread,
     )
 
 
@@ -242,7 +262,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", nargs=2, metavar=("ROW", "BASE"), help="two rows on the same targets")
     asked = parser.parse_args()
-    for shape in shapes() if asked.rows is None else [measured(*records.read(asked.rows))]:
+    if asked.rows is None:
+        texts = list(shapes())
+    else:
+        row, base = records.read(asked.rows)
+        name = f"{row.run} at {row.length} less {base.run} at {base.length}, {row.protocol}"
+        texts = [measured(name, [paired(row, base)])]
+    for shape in texts:
         for line in lines(shape, asked.simulations, asked.seed):
             print(line, flush=True)
         print()

@@ -32,6 +32,18 @@ def test_autoregressions_are_correlated_within_documents_alone(script):
     assert correlation[39, 40] == pytest.approx(0, abs=0.05)
 
 
+def test_what_a_text_is_made_of_is_found_in_it_again(script):
+    """40 seeds and 4,000 blocks: deviations to a few hundredths, that of the seeds to one in sqrt(80), or 0.11."""
+    shape = script.Shape("", [1000, 3000], 128, 0.5, 0.02, 0.03, 0.01)
+    (seeds,) = script.simulate(shape, 40, 0.3, np.random.default_rng(0)).sets
+    found = script.measured("found", seeds)
+    assert (found.documents, found.tokens) == ([1000, 3000], 128)
+    assert found.text == pytest.approx(0.02, rel=0.05)
+    assert found.rest == pytest.approx(0.03, rel=0.05)
+    assert found.correlation == pytest.approx(0.5, abs=0.05)
+    assert found.seed == pytest.approx(0.01, rel=0.3)
+
+
 def test_intervals_of_one_checkpoint_cover(script, monkeypatch):
     """95 % of 40 simulations, give or take two standard errors of 3.5 %; blocks taken as independent do not."""
     monkeypatch.setattr(bootstrap, "RESAMPLES", 400)
