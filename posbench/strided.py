@@ -5,6 +5,10 @@
 With the keys reversed the bias of query i and key column s depends on i + s alone, so that a view of the biases of
 distances -T + 1 ... S - 1 with strides (1, 1) is the whole matrix. Nothing of size T x S exists but for short windows.
 
+In a long window a bias that falls without end, as ALiBi's does, leaves keys far away no weight that counts in float32.
+Where nothing is kept for a gradient they are not read, head by head, and the result is the same to the bit. (Weights
+that are not quite 0 are also slow: numbers below 1e-38 take a processor many times as long.)
+
 The gradient of a bias that is being learned is what lies on each of its diagonals, added up. Torch's fused attention
 gives a bias no gradient, and its plain one writes the scores to memory and reads them there six times. So the gradient
 is by hand here: formed anew from queries and keys, of as many windows at once as stay near the processor.
@@ -13,6 +17,7 @@ is by hand here: formed anew from queries and keys, of as many windows at once a
 from __future__ import annotations
 
 import math
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -29,6 +34,15 @@ SQUARE = 512
 
 BACK = 128
 """Queries of one block whose gradient is formed at once."""
+
+FAR = 4096
+"""Keys from which those too far away to count are looked for: of fewer, a call a head takes longer than it saves."""
+
+NEGLIGIBLE = 2**-40
+"""Weight over that of the query's own key below which all keys from some distance on together change no number."""
+
+KEYS = 512
+"""A multiple of so many keys is read, which is how many torch's fused attention adds up at a time."""
 
 CACHED = 2**18
 """Scores of one such block on a CPU: a MiB, so that each pass over them finds them near."""
@@ -65,7 +79,22 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | N
     if n_keys <= SQUARE:
         mask = _reversed(vector, n_queries, n_keys).flip(-1)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(1, q.shape[1], -1, -1))
+    far = n_keys >= FAR and n_queries >= QUERIES and q.device.type == "cpu" and not torch.is_grad_enabled()
+    groups = _near(q, k, vector, window) if far else []
     k, v = k.flip(2), v.flip(2)
+    if not groups:
+        return _turned(q, k, v, vector, window)
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    for heads, near in groups:
+        # A copy: `_reversed` counts from where the memory begins.
+        own = vector if len(vector) == 1 else vector[heads].clone()
+        out[:, heads] = _turned(q[:, heads], k[:, heads], v[:, heads], own, near)
+    return out
+
+
+def _turned(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
+    """The same of keys and values that are reversed already."""
+    n_keys = k.shape[2]
 
     def attended(a: int, b: int, keys: slice) -> Tensor:
         columns = slice(n_keys - keys.stop, n_keys - keys.start)
@@ -73,6 +102,41 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | N
         return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, columns], v[:, :, columns], attn_mask=mask)
 
     return by_blocks(attended, q, v, QUERIES, window)
+
+
+def _near(q: Tensor, k: Tensor, vector: Tensor, window: Sliding | None) -> list[tuple[slice, Sliding | None]]:
+    """Heads side by side that see equally far, and how far that is; none where all of them see everything."""
+    n_keys, sizes = k.shape[2], reach(q, k, vector)
+    if min(sizes) >= n_keys:
+        return []
+    if window is not None:
+        sizes = [min(size, window.size) for size in sizes]
+    groups, first = [], 0
+    for size, alike in groupby(sizes if len(sizes) > 1 else sizes * q.shape[1]):
+        last = first + len(list(alike))
+        groups.append((slice(first, last), Sliding(size) if size < n_keys else None))
+        first = last
+    return groups
+
+
+def reach(q: Tensor, k: Tensor, vector: Tensor) -> list[int]:
+    """How many keys each head (of one bias: all of them) has to read, the query's own among them.
+
+    Those farther away have together less than `NEGLIGIBLE` of the weight of the query's own key, whatever they are: a
+    score is at most |q| |k| / sqrt(D), and the bias says how much less it is worth. With the keys reversed they come
+    last in every sum, and a number of 24 bits is the same with and without them.
+    """
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    bias = vector[:, QUERIES - 1 :].double()
+    if (bias[:, -1] - bias[:, 0]).min() > math.log(NEGLIGIBLE):
+        return [n_keys] * len(vector)
+    beyond = bias.flip(1).logcumsumexp(1).flip(1) - bias[:, :1]  # (G, S): all from a distance on, over the own key
+    own = (q * k[:, :, -n_queries:]).sum(-1)
+    most = q.norm(dim=-1) * k.norm(dim=-1).amax(2, keepdim=True)
+    above = (most - own).amax((0, 2)).double() * q.shape[3] ** -0.5  # (H,)
+    above = above if len(vector) > 1 else above.amax(0, keepdim=True)
+    keys = (~(beyond + above[:, None] < math.log(NEGLIGIBLE))).sum(1)  # where a score is NaN, all of them
+    return [min(n_keys, -(-size // KEYS) * KEYS + 1) for size in keys.tolist()]
 
 
 def _reversed(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:

@@ -1,11 +1,12 @@
-"""The goals of speed and memory, held against the tables of results/bench: the table in its README.
+"""The goals of speed and memory, held against the tables of results/bench: the table in its README, and in that of each
+folder in it, which holds tables of another processor.
 
-    python scripts/goals.py            write it there
+    python scripts/goals.py            write them there
     python scripts/goals.py check      status 1 when what is there is not what the tables say
 
-Every goal has a line, also one of which nothing was measured. It is met when the worse end of the 95 % interval
-reaches it; a peer that runs out of memory has lost, and the line says so. What was tried for one that is missed is in
-docs/performance-log.md.
+Every goal has a line, also one of which nothing was measured; in a folder of another processor those that were. A goal
+is met when the worse end of the 95 % interval reaches it; a peer that runs out of memory has lost, and the line says
+so. What was tried for one that is missed is in docs/performance-log.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from posbench.bench.rounds import median_rank
 from posbench.bench.trial import OUT_OF_MEMORY
 
 BENCH = Path(__file__).resolve().parents[1] / "results" / "bench"
-README = BENCH / "README.md"
 MARKED = re.compile(r"(<!-- goals: .*? -->\n).*?(<!-- end of goals -->)", re.DOTALL)
 
 MIB = 2**20
@@ -58,6 +58,8 @@ NEEDED = (
     "training-micro", "compiled-micro", "peers-micro", "time-to-loss", *TIMES,
 )  # fmt: skip
 
+NOT_MEASURED = "not measured"
+
 Row = dict[str, Any]
 
 
@@ -73,10 +75,15 @@ class Goal:
     form: str = ".2f"
     most: bool = False
     """The goal is an upper bound."""
-    said: str = "not measured"
+    said: str = NOT_MEASURED
     """In place of a value."""
     met: bool = False
     """Without one: the goal is met all the same."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything was found out, be it that it cannot be measured."""
+        return self.value is not None or self.said != NOT_MEASURED
 
     def line(self) -> str:
         shown, verdict = self.said, "met" if self.met else ""
@@ -90,31 +97,59 @@ class Goal:
         return f"| {self.what} | {shown} | {'≤' if self.most else '≥'} {self.least:{self.form}} | {verdict} |"
 
 
+@dataclass(frozen=True)
+class Tables:
+    """Those of one folder, all of one processor."""
+
+    folder: Path
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is told what is not there."""
+        return self.folder == BENCH
+
+    def stored(self, name: str) -> Any:
+        """What a file holds; None where there is no such file."""
+        file = self.folder / f"{name}.json"
+        return json.loads(file.read_bytes()) if file.is_file() else None
+
+    def rows(self, name: str, task: str, length: int | None = None, encoding: str | None = None) -> list[Row]:
+        """Of a comparison, also what could not be measured."""
+        return [
+            row
+            for table in (self.stored(name) or [])[:1]
+            for row in table["rows"]
+            if row["task"] == task and length in (None, row["length"]) and encoding in (None, row["encoding"])
+        ]
+
+    def one(self, name: str, task: str, encoding: str, length: int | None = None) -> Row | None:
+        return next((row for row in self.rows(name, task, length) if row["name"] == encoding), None)
+
+
 def main(words: list[str]) -> int:
-    lines = ["| what | measured | goal | |", "| :--- | ---: | ---: | :--- |", *(goal.line() for goal in goals())]
-    for said, names in notes():
-        lines += ["", f"{said}: {', '.join(names)}."]
-    text = README.read_text(encoding="utf-8")
-    made = MARKED.sub(lambda found: f"{found[1]}\n" + "\n".join(lines) + f"\n\n{found[2]}", text)
-    if words == ["check"]:
-        if made != text:
-            print("results/bench/README.md is not what its tables say: python scripts/goals.py", file=sys.stderr)
-        return int(made != text)
-    README.write_text(made, encoding="utf-8")
-    return 0
+    stale = 0
+    for readme in (BENCH / "README.md", *sorted(BENCH.glob("*/README.md"))):
+        tables = Tables(readme.parent)
+        told = [goal.line() for goal in goals(tables) if tables.whole or goal.measured]
+        lines = ["| what | measured | goal | |", "| :--- | ---: | ---: | :--- |", *told]
+        for said, names in notes(tables):
+            lines += ["", f"{said}: {', '.join(names)}."]
+        text = readme.read_text(encoding="utf-8")
+        made = MARKED.sub(lambda marks, lines=lines: f"{marks[1]}\n" + "\n".join(lines) + f"\n\n{marks[2]}", text)
+        if words != ["check"]:
+            readme.write_text(made, encoding="utf-8")
+        elif made != text:
+            where = readme.relative_to(BENCH.parent)
+            print(f"results/{where} is not what its tables say: python scripts/goals.py", file=sys.stderr)
+            stale = 1
+    return stale
 
 
-def stored(name: str) -> Any:
-    """What a file holds; None where there is no such file."""
-    file = BENCH / f"{name}.json"
-    return json.loads(file.read_bytes()) if file.is_file() else None
-
-
-def notes() -> Iterator[tuple[str, list[str]]]:
+def notes(tables: Tables) -> Iterator[tuple[str, list[str]]]:
     """What has to be known of the tables as a whole, with the names of those of which it is true."""
-    commits = {name: commit_of(found) for name in NEEDED if (found := stored(name)) is not None}
+    commits = {name: commit_of(found) for name in NEEDED if (found := tables.stored(name)) is not None}
     for said, names in (
-        ("Not measured yet", [name for name in NEEDED if name not in commits]),
+        ("Not measured yet", [name for name in NEEDED if tables.whole and name not in commits]),
         ("Measured on code with changes to its commit", [n for n, commit in commits.items() if WITH_CHANGES in commit]),
         ("Of no known commit", [name for name, commit in commits.items() if not commit]),
     ):
@@ -128,45 +163,33 @@ def commit_of(found: Any) -> str:
     return next((row["commit"] for table in found for row in table["rows"] if row.get("commit")), "")
 
 
-def rows(name: str, task: str, length: int | None = None, encoding: str | None = None) -> list[Row]:
-    """Of a comparison, also what could not be measured."""
-    return [
-        row
-        for table in (stored(name) or [])[:1]
-        for row in table["rows"]
-        if row["task"] == task and length in (None, row["length"]) and encoding in (None, row["encoding"])
-    ]
-
-
-def one(name: str, task: str, encoding: str, length: int | None = None) -> Row | None:
-    return next((row for row in rows(name, task, length) if row["name"] == encoding), None)
-
-
-def goals() -> Iterator[Goal]:
+def goals(tables: Tables) -> Iterator[Goal]:
     for size, width, ahead, share in SIZES:
         for encoding in dict.fromkeys(peer.encoding for peer in PEERS):
-            yield from against_peers(f"training, width {width}, {encoding}", ahead, f"peers-{size}", "train", encoding)
+            yield from against_peers(
+                tables, f"training, width {width}, {encoding}", ahead, f"peers-{size}", "train", encoding
+            )
         for kind, how in KINDS:
             what = f"training, width {width}, none{how or ', eager'}: share of the GEMM bound"
-            yield held(what, share, one(f"{kind}-{size}", "train", "none"), "gemm_share")
+            yield held(what, share, tables.one(f"{kind}-{size}", "train", "none"), "gemm_share")
         for kind, how in KINDS:
             for encoding, least in OVER_NONE.items():
-                row = one(f"{kind}-{size}", "train", encoding)
+                row = tables.one(f"{kind}-{size}", "train", encoding)
                 yield held(f"training, width {width}{how}: {encoding} over none", least, row)
     for name, length in (("encodings-nano", 8192), ("encodings-nano-32768", 32768)):
         for encoding in ("alibi", "t5"):
             what = f"evaluation at {length:,}: time of {encoding} over none"
-            yield held(what, SLOWEST, one(name, "eval", encoding, length), inverse=True)
+            yield held(what, SLOWEST, tables.one(name, "eval", encoding, length), inverse=True)
     for encoding in BY_DISTANCE:
-        yield from memory(encoding)
+        yield from memory(tables, encoding)
     for length in (4096, 8192):
         for encoding, least in AHEAD.items():
             what = f"evaluation at {length:,}, {encoding}"
-            yield from against_peers(what, least, "peers-nano", "eval", encoding, length, extra=least > 2)
-    yield race()
+            yield from against_peers(tables, what, least, "peers-nano", "eval", encoding, length, extra=least > 2)
+    yield race(tables)
     for name, (what, most) in TIMES.items():
         form = ".2f" if most < 60 else ".0f"
-        if (found := stored(name)) is None:
+        if (found := tables.stored(name)) is None:
             yield Goal(what, most, form=form, most=True)
         else:
             seconds = sorted(found["seconds"])
@@ -189,11 +212,18 @@ def held(what: str, goal: float, row: Row | None, key: str = "ratio", inverse: b
 
 
 def against_peers(
-    what: str, least: float, name: str, task: str, encoding: str, length: int | None = None, extra: bool = False
+    tables: Tables,
+    what: str,
+    least: float,
+    name: str,
+    task: str,
+    encoding: str,
+    length: int | None = None,
+    extra: bool = False,
 ) -> Iterator[Goal]:
     """posbench's speed over that of its best peer, the one it is ahead of least; with `extra`, its memory over that
     peer's too; and a line for each peer that could not be measured."""
-    same = rows(name, task, length, encoding)
+    same = tables.rows(name, task, length, encoding)
     peers = [row for row in same if row.get("against")]
     if not peers:
         yield Goal(f"{what}: posbench over its best peer", least)
@@ -221,15 +251,15 @@ def less(what: str, ours: Row | None, theirs: Row) -> Goal:
     return Goal(what, 0.05, mine / other, mine / other, ".3f", most=True)
 
 
-def memory(encoding: str) -> Iterator[Goal]:
+def memory(tables: Tables, encoding: str) -> Iterator[Goal]:
     """Peak memory of one window over that of 1,024 tokens; and whether the growth of the tensors alive at once doubles
     with the length, which peaks of processes say only to tens of MiB (posbench/bench/tensors.py)."""
-    found = {length: one("memory-nano-32768", "eval", encoding, length) for length in (1024, 8192, 16384, 32768)}
+    found = {length: tables.one("memory-nano-32768", "eval", encoding, length) for length in (1024, 8192, 16384, 32768)}
     what = f"evaluation at 32,768, {encoding}: MiB above 1,024"
     then = f"evaluation at 32,768, {encoding}: growth of tensors from 16,384 over from 8,192 to 16,384"
     there = {n: row for n, row in found.items() if row and row["status"] == "ok"}
     lacking = [row["reason"] for row in found.values() if row and row["status"] != "ok"]
-    said = f"n/a: {lacking[0]}" if lacking else "not measured"
+    said = f"n/a: {lacking[0]}" if lacking else NOT_MEASURED
     if 1024 in there and 32768 in there:
         grown = (there[32768]["peak_bytes"] - there[1024]["peak_bytes"]) / MIB
         yield Goal(what, 300, grown, grown, ".0f", most=True)
@@ -243,10 +273,10 @@ def memory(encoding: str) -> Iterator[Goal]:
     yield Goal(then, 2.2, ratio, ratio, most=True)
 
 
-def race() -> Goal:
+def race(tables: Tables) -> Goal:
     """The recipe at its best share."""
     what = "seconds to a loss over tuned AdamW's"
-    recipes = [row for table in stored("time-to-loss") or [] for row in table["rows"] if "share" in row]
+    recipes = [row for table in tables.stored("time-to-loss") or [] for row in table["rows"] if "share" in row]
     row = next((row for row in recipes if row["best"]), None)
     if not recipes:
         return Goal(what, 0.60, most=True)

@@ -16,7 +16,6 @@ def goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, on a folder of its own."""
     module = scripted.load("goals")
     monkeypatch.setattr(module, "BENCH", tmp_path)
-    monkeypatch.setattr(module, "README", tmp_path / "README.md")
     (tmp_path / "README.md").write_text("# Speed\n\n<!-- goals: made -->\nold\n<!-- end of goals -->\nmore\n")
     return module
 
@@ -28,7 +27,8 @@ def table(name: str, *rows: dict[str, Any]) -> str:
 
 def lines(goals: ModuleType, *words: str) -> list[str]:
     """Those that hold all the words."""
-    return [line for line in (goal.line() for goal in goals.goals()) if all(word in line for word in words)]
+    found = [goal.line() for goal in goals.goals(goals.Tables(goals.BENCH))]
+    return [line for line in found if all(word in line for word in words)]
 
 
 OURS = {"name": "posbench", "encoding": "rope", "variant": "compiled"}
@@ -192,11 +192,27 @@ def test_what_is_between_the_marks_is_made_again_and_checked(goals: ModuleType, 
     assert text.endswith("<!-- end of goals -->\nmore\n")
 
 
+def test_a_folder_of_another_processor_has_the_goals_that_were_measured_there(goals: ModuleType, tmp_path: Path):
+    there = tmp_path / "other"
+    there.mkdir()
+    (there / "README.md").write_text("<!-- goals: made -->\n<!-- end of goals -->\n")
+    (there / "start.json").write_text('{"seconds": [1.2]}')
+    assert goals.main([]) == 0
+    text = (there / "README.md").read_text()
+    assert [line for line in text.splitlines() if line.startswith("| ")][2:] == [
+        "| `posbench table` over 100 finished runs, seconds | 1.20 | ≤ 1.50 | met |"
+    ]
+    assert "Not measured" not in text
+    assert "`posbench table` over 100 finished runs, seconds | not measured" in (tmp_path / "README.md").read_text()
+    (there / "start.json").write_text('{"seconds": [1.3]}')
+    assert goals.main(["check"]) == 1
+
+
 def test_tables_of_changed_code_are_named(goals: ModuleType, tmp_path: Path):
     for name, commit in (("training-nano", "0123 with changes"), ("compiled-nano", "0123")):
         (tmp_path / f"{name}.json").write_text(table(name, {"name": "x", "encoding": "x", "commit": commit}))
     (tmp_path / "start.json").write_text('{"seconds": [1.2]}')
-    found = dict(goals.notes())
+    found = dict(goals.notes(goals.Tables(tmp_path)))
     assert found["Measured on code with changes to its commit"] == ["training-nano"]
     assert found["Of no known commit"] == ["start"]
     assert "encodings-nano" in found["Not measured yet"]
