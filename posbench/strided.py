@@ -6,8 +6,9 @@ With the keys reversed the bias of query i and key column s depends on i + s alo
 distances -T + 1 ... S - 1 with strides (1, 1) is the whole matrix. Nothing of size T x S exists but for short windows.
 
 In a long window a bias that falls without end, as ALiBi's does, leaves keys far away no weight that counts in float32.
-Where nothing is kept for a gradient they are not read, head by head, and the result is the same to the bit. (Weights
-that are not quite 0 are also slow: numbers below 1e-38 take a processor many times as long.)
+Where no gradient is wanted they are not read, head by head: a number moves by less than 2^-39 of the largest value, and
+in all that was tried by nothing. (Weights that are not quite 0 are also slow: numbers below 1e-38 take a processor many
+times as long.)
 
 The gradient of a bias that is being learned is what lies on each of its diagonals, added up. Torch's fused attention
 gives a bias no gradient, and its plain one writes the scores to memory and reads them there six times. So the gradient
@@ -36,13 +37,16 @@ BACK = 128
 """Queries of one block whose gradient is formed at once."""
 
 FAR = 4096
-"""Keys from which those too far away to count are looked for: of fewer, a call a head takes longer than it saves."""
+"""Keys from which those too far away to count are looked for, by a block of queries or more: of fewer, a call for each
+head takes longer than it saves."""
 
 NEGLIGIBLE = 2**-40
-"""Weight over that of the query's own key below which all keys from some distance on together change no number."""
+"""Weight over that of the query's own key below which all keys from some distance on together are not read. A sum in
+float32 is rounded to 2^-24."""
 
 KEYS = 512
-"""A multiple of so many keys is read, which is how many torch's fused attention adds up at a time."""
+"""A multiple of so many keys is read, as torch's fused attention adds up so many at a time: a full block of queries
+then sees the same sums, the last of them left out."""
 
 CACHED = 2**18
 """Scores of one such block on a CPU: a MiB, so that each pass over them finds them near."""
@@ -68,6 +72,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | No
     q (B, H, T, D), k and v (B, H, S, D), float32; `vector` as `bias_vector` gives it, of the same window.
     """
     if not learned(vector):
+        far = k.shape[2] >= FAR and q.shape[2] >= QUERIES and q.device.type == "cpu"
+        if far and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            return _by_reach(q, k, v, vector, window)
         return _attend(q, k, v, vector, window)
     if torch.compiler.is_compiling():
         return _laid_out(q, k, v, vector, window)
@@ -79,17 +86,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | N
     if n_keys <= SQUARE:
         mask = _reversed(vector, n_queries, n_keys).flip(-1)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(1, q.shape[1], -1, -1))
-    far = n_keys >= FAR and n_queries >= QUERIES and q.device.type == "cpu" and not torch.is_grad_enabled()
-    groups = _near(q, k, vector, window) if far else []
-    k, v = k.flip(2), v.flip(2)
-    if not groups:
-        return _turned(q, k, v, vector, window)
-    out = q.new_empty(*q.shape[:3], v.shape[3])
-    for heads, near in groups:
-        # A copy: `_reversed` counts from where the memory begins.
-        own = vector if len(vector) == 1 else vector[heads].clone()
-        out[:, heads] = _turned(q[:, heads], k[:, heads], v[:, heads], own, near)
-    return out
+    return _turned(q, k.flip(2), v.flip(2), vector, window)
 
 
 def _turned(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
@@ -104,27 +101,28 @@ def _turned(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | N
     return by_blocks(attended, q, v, QUERIES, window)
 
 
-def _near(q: Tensor, k: Tensor, vector: Tensor, window: Sliding | None) -> list[tuple[slice, Sliding | None]]:
-    """Heads side by side that see equally far, and how far that is; none where all of them see everything."""
-    n_keys, sizes = k.shape[2], reach(q, k, vector)
-    if min(sizes) >= n_keys:
-        return []
-    if window is not None:
-        sizes = [min(size, window.size) for size in sizes]
-    groups, first = [], 0
+def _by_reach(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
+    """The same, without the keys that no query of a head has to read."""
+    whole = k.shape[2] if window is None else min(window.size, k.shape[2])
+    sizes = [min(size, whole) for size in reach(q, k, vector)]
+    if min(sizes) == whole:
+        return _attend(q, k, v, vector, window)
+    out, first = q.new_empty(*q.shape[:3], v.shape[3]), 0
+    k, v = k.flip(2), v.flip(2)
     for size, alike in groupby(sizes if len(sizes) > 1 else sizes * q.shape[1]):
-        last = first + len(list(alike))
-        groups.append((slice(first, last), Sliding(size) if size < n_keys else None))
-        first = last
-    return groups
+        heads = slice(first, first + len(list(alike)))
+        # A copy: `_reversed` counts from where the memory begins.
+        bias = vector if len(vector) == 1 else vector[heads].clone()
+        out[:, heads] = _turned(q[:, heads], k[:, heads], v[:, heads], bias, Sliding(size))
+        first = heads.stop
+    return out
 
 
 def reach(q: Tensor, k: Tensor, vector: Tensor) -> list[int]:
     """How many keys each head (of one bias: all of them) has to read, the query's own among them.
 
     Those farther away have together less than `NEGLIGIBLE` of the weight of the query's own key, whatever they are: a
-    score is at most |q| |k| / sqrt(D), and the bias says how much less it is worth. With the keys reversed they come
-    last in every sum, and a number of 24 bits is the same with and without them.
+    score is at most |q| |k| / sqrt(D), and the bias says how much less it is worth. Of a batch it is the farthest.
     """
     n_queries, n_keys = q.shape[2], k.shape[2]
     bias = vector[:, QUERIES - 1 :].double()

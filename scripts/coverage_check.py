@@ -212,7 +212,8 @@ def measured(name: str, seeds: Sequence[Blocks]) -> Shape:
     """A shape like these paired differences, those of each seed on the same targets.
 
     What seeds have in common in a block is the text's, whatever else is there the rest; of the spread of their means
-    that rest is taken off. Of one seed half the variance is taken as the text's, and its error as the seeds' spread.
+    that rest is taken off. Text and rest are taken to be correlated alike from one block to the next. Of one seed half
+    the variance is taken as the text's, and its error as the seeds' spread.
     """
     first = seeds[0]
     full = first.count == first.count.max()
@@ -220,7 +221,7 @@ def measured(name: str, seeds: Sequence[Blocks]) -> Shape:
     follows = (first.document[1:] == first.document[:-1]) & full[1:] & full[:-1]
     correlations = [np.corrcoef(one[1:][follows], one[:-1][follows])[0, 1] for one in each]
     errors = np.array([blocks.estimate().error for blocks in seeds])
-    total, common = float(each[:, full].var(axis=1).mean()), 0.5
+    total, common = float(each[:, full].var(axis=1, ddof=1).mean()), 0.5
     spread = float(errors[0])
     if len(seeds) > 1:
         covariances = np.cov(each[:, full])[~np.eye(len(seeds), dtype=bool)]

@@ -147,20 +147,26 @@ def main(words: list[str]) -> int:
 
 def notes(tables: Tables) -> Iterator[tuple[str, list[str]]]:
     """What has to be known of the tables as a whole, with the names of those of which it is true."""
-    commits = {name: commit_of(found) for name in NEEDED if (found := tables.stored(name)) is not None}
+    there = {name: found for name in NEEDED if (found := tables.stored(name)) is not None}
+    commits = {name: fact(found, "commit") for name, found in there.items()}
+    processors: dict[str, list[str]] = {}
+    for name, found in there.items():
+        processors.setdefault(fact(found, "processor"), []).append(name)
     for said, names in (
         ("Not measured yet", [name for name in NEEDED if tables.whole and name not in commits]),
         ("Measured on code with changes to its commit", [n for n, commit in commits.items() if WITH_CHANGES in commit]),
         ("Of no known commit", [name for name, commit in commits.items() if not commit]),
+        *((f"On {processor}", names) for processor, names in processors.items() if processor),
     ):
         if names:
             yield said, names
 
 
-def commit_of(found: Any) -> str:
+def fact(found: Any, key: str) -> str:
+    """One of the facts of a file; empty where it is not known."""
     if isinstance(found, dict):
-        return found.get("commit") or ""
-    return next((row["commit"] for table in found for row in table["rows"] if row.get("commit")), "")
+        return found.get(key) or ""
+    return next((row[key] for table in found for row in table["rows"] if row.get(key)), "")
 
 
 def goals(tables: Tables) -> Iterator[Goal]:
@@ -258,6 +264,7 @@ def memory(tables: Tables, encoding: str) -> Iterator[Goal]:
     what = f"evaluation at 32,768, {encoding}: MiB above 1,024"
     then = f"evaluation at 32,768, {encoding}: growth of tensors from 16,384 over from 8,192 to 16,384"
     there = {n: row for n, row in found.items() if row and row["status"] == "ok"}
+    at = {n: row["tensor_bytes"] for n, row in there.items() if row.get("tensor_bytes") is not None}
     lacking = [row["reason"] for row in found.values() if row and row["status"] != "ok"]
     said = f"n/a: {lacking[0]}" if lacking else NOT_MEASURED
     if 1024 in there and 32768 in there:
@@ -265,10 +272,9 @@ def memory(tables: Tables, encoding: str) -> Iterator[Goal]:
         yield Goal(what, 300, grown, grown, ".0f", most=True)
     else:
         yield Goal(what, 300, form=".0f", most=True, said=said)
-    if not all(length in there for length in (8192, 16384, 32768)):
-        yield Goal(then, 2.2, most=True, said=said)
+    if not all(length in at for length in (8192, 16384, 32768)):
+        yield Goal(then, 2.2, most=True, said=said if lacking or not there else "n/a: tensors were not counted")
         return
-    at = {length: there[length]["tensor_bytes"] for length in (8192, 16384, 32768)}
     ratio = (at[32768] - at[16384]) / (at[16384] - at[8192])
     yield Goal(then, 2.2, ratio, ratio, most=True)
 

@@ -211,10 +211,11 @@ def test_a_folder_of_another_processor_has_the_goals_that_were_measured_there(go
 def test_tables_of_changed_code_are_named(goals: ModuleType, tmp_path: Path):
     for name, commit in (("training-nano", "0123 with changes"), ("compiled-nano", "0123")):
         (tmp_path / f"{name}.json").write_text(table(name, {"name": "x", "encoding": "x", "commit": commit}))
-    (tmp_path / "start.json").write_text('{"seconds": [1.2]}')
+    (tmp_path / "start.json").write_text('{"seconds": [1.2], "processor": "Z80"}')
     found = dict(goals.notes(goals.Tables(tmp_path)))
     assert found["Measured on code with changes to its commit"] == ["training-nano"]
     assert found["Of no known commit"] == ["start"]
+    assert found["On Z80"] == ["start"]
     assert "encodings-nano" in found["Not measured yet"]
 
 

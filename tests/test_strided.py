@@ -53,27 +53,73 @@ def test_a_key_may_score_as_much_above_the_own_one_as_their_lengths_allow(monkey
     assert strided.reach(q, k, vector) == [150]
 
 
-def test_a_bias_that_stays_reads_everything():
-    """T5's last bucket goes on for ever, and ALiBi's smallest slope reaches 256 x 29 keys, past the end."""
-    zero = torch.zeros(1, HEADS, 64, WIDTH)
-    flat = torch.zeros(1, 64)
-    assert strided.reach(zero, zero, strided.bias_vector(flat, None)) == [64]
-    assert strided.reach(zero, zero, strided.bias_vector(alibi(64), None))[3] == 64
+def test_a_bias_that_stays_reads_everything_and_one_that_falls_slowly_farther(monkeypatch: pytest.MonkeyPatch):
+    """T5's last bucket goes on for ever. Slope 1/256 needs 256 (27.73 + 5.55) = 8,518 distances (as 1 - e^(-1/256) is
+    e^-5.55), more than 4,096; 1/64 needs 64 (27.73 + 4.17) = 2,041.3, 2,042 and one more."""
+    monkeypatch.setattr(strided, "KEYS", 1)
+    zero = torch.zeros(1, HEADS, 4096, WIDTH)
+    assert strided.reach(zero, zero, strided.bias_vector(torch.zeros(1, 4096), None)) == [4096]
+    assert strided.reach(zero, zero, strided.bias_vector(alibi(4096), None))[2:] == [2043, 4096]
+
+
+def uncut(
+    monkeypatch: pytest.MonkeyPatch, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, window: Sliding | None
+) -> Tensor:
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(strided, "FAR", k.shape[2] + 1)
+        return strided.attend(q, k, v, strided.bias_vector(bias, window), window)
 
 
 @pytest.mark.usefixtures("near")
-@pytest.mark.parametrize("window", [None, Sliding(40), Sliding(300)])
-@pytest.mark.parametrize(("queries", "keys"), [(64, 64), (500, 500), (33, 500), (161, 487)])
-@pytest.mark.parametrize("size", [0.01, 1.0, 4.0])
-def test_what_is_not_read_changes_no_bit(
-    monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, window: Sliding | None, size: float
+@pytest.mark.parametrize("window", [None, Sliding(300)])
+@pytest.mark.parametrize(("queries", "keys"), [(500, 500), (33, 500), (161, 487)])
+@pytest.mark.parametrize("heads", [HEADS, 1])
+def test_what_is_not_read_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, window: Sliding | None, heads: int
 ):
-    q, k, v = drawn(keys, queries, size)
-    vector = strided.bias_vector(alibi(keys), window)
+    """Of each head its own bias, or one for all; some head reads less than the window. Nothing moves by 2^-39 of the
+    largest value, a thousandth of a rounding."""
+    q, k, v = drawn(keys, queries)
+    bias = alibi(keys)[:heads]
+    vector = strided.bias_vector(bias, window)
+    assert min(strided.reach(q, k, vector)) < min(keys, 300)
     with torch.no_grad():
         found = strided.attend(q, k, v, vector, window)
-        monkeypatch.setattr(strided, "FAR", keys + 1)
-        assert torch.equal(found, strided.attend(q, k, v, vector, window))
+    assert torch.equal(found, uncut(monkeypatch, q, k, v, bias, window))
+
+
+@pytest.mark.parametrize("keys", [4096, 5000])
+def test_nor_in_long_windows_alone_or_with_others(monkeypatch: pytest.MonkeyPatch, keys: int):
+    """With nothing set otherwise; 5,000 keys end in a block of 904 queries. The second window scores three times as
+    much and has to be read farther."""
+    q, k, v = drawn(keys, keys)
+    k[1] *= 3
+    vector = strided.bias_vector(alibi(keys), None)
+    one, both = strided.reach(q[:1], k[:1], vector), strided.reach(q, k, vector)
+    assert one < both
+    assert both[0] < keys
+    with torch.no_grad():
+        found = strided.attend(q, k, v, vector, None)
+        alone = strided.attend(q[:1], k[:1], v[:1], vector, None)
+    assert torch.equal(found, uncut(monkeypatch, q, k, v, alibi(keys), None))
+    assert torch.equal(found[:1], alone)
+
+
+def test_large_values_far_away_move_no_number_by_more_than_is_said(monkeypatch: pytest.MonkeyPatch):
+    """The first half has values of a million: 2^-39 of them is 2e-6."""
+    q, k, v = drawn(4096, 4096)
+    v[:, :, :2048] *= 1e6
+    with torch.no_grad():
+        found = strided.attend(q, k, v, strided.bias_vector(alibi(4096), None), None)
+    assert (found - uncut(monkeypatch, q, k, v, alibi(4096), None)).abs().max() <= 2**-39 * v.abs().max()
+
+
+def test_where_a_gradient_is_wanted_all_keys_are_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(strided, "reach", None)  # so that a call raises
+    q, k, v = (x[:1, :1] for x in drawn(4096, 1024))
+    learned = torch.zeros(1, 4096, requires_grad=True)
+    strided.attend(q, k, v, strided.bias_vector(learned, None), None)
+    strided.attend(q.requires_grad_(), k, v, strided.bias_vector(alibi(4096)[:1], None), None)
 
 
 @pytest.mark.usefixtures("near")

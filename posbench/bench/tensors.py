@@ -9,26 +9,17 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.profiler import ProfilerActivity, profile
-
-from posbench import system
 
 MEMORY = "[memory]"
 """What torch's profiler calls an allocation, or with a minus one that is given back."""
 
 
-def most_alive(call: Callable[[], object], device: torch.device) -> int:
-    """Bytes of the tensors alive at once within `call`, at most. On a CPU and MPS those that it makes, as torch's
-    profiler counts them, and not what was there before; on CUDA all on the card."""
-    if device.type == "cuda":
-        with system.peak_memory(device) as peak:
-            call()
-        return peak.bytes
+def most_alive(call: Callable[[], object]) -> int:
+    """Bytes of the tensors that `call` makes on a CPU, as many as are alive at once, by torch's profiler."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
         call()
     with tempfile.TemporaryDirectory() as folder:
@@ -36,5 +27,15 @@ def most_alive(call: Callable[[], object], device: torch.device) -> int:
         found.export_chrome_trace(str(file))
         events: list[dict[str, Any]] = json.loads(file.read_bytes())["traceEvents"]
     events = [event for event in events if event.get("name") == MEMORY]
-    events.sort(key=lambda event: event["args"]["Ev Idx"])
-    return max(accumulate((event["args"]["Bytes"] for event in events), initial=0))
+    events.sort(key=lambda event: (event["ts"], event["args"]["Ev Idx"]))
+    made: dict[int, int] = {}
+    alive = most = 0
+    for event in events:
+        address, size = event["args"]["Addr"], event["args"]["Bytes"]
+        if size > 0:
+            made[address] = size
+            alive += size
+        else:
+            alive -= made.pop(address, 0)  # none where it was there before the call
+        most = max(most, alive)
+    return most

@@ -10,7 +10,7 @@
                 is called once before; what the compiler leaves behind counts in training, and in evaluation stands on
                 both sides
     5. time     the fastest of a few calls
-    6. tensors  evaluation: those alive at once in one more call, which is timed no longer
+    6. tensors  evaluation on a CPU: those alive at once in one more call, which is timed no longer
 
 A cell that runs out of memory, is killed, raises or takes too long is a marked row, and nothing else is lost. On CUDA
 it is the card's memory that is limited and counted.
@@ -65,7 +65,7 @@ class Trial:
     """Bytes of a short call, and of a training the process before there is a model; None: not measured here."""
     parameters: int | None = None
     tensors: int | None = None
-    """Bytes of those alive at once in a call of evaluation (`tensors.most_alive`)."""
+    """Bytes of those alive at once in a call of evaluation on a CPU (`tensors.most_alive`)."""
 
     @property
     def extra(self) -> int | None:
@@ -149,10 +149,13 @@ def here(cell: Cell, limit: int) -> Trial:
             times = [_timed(prepared.call, device)]
         while len(times) < CALLS and sum(times) < TRIAL_SECONDS:
             times.append(_timed(prepared.call, device))
-        alive = most_alive(prepared.call, device) if cell.task == "eval" else None
     except Exception as error:
         return Trial(why(error, limit))
-    return Trial(None, min(times), peak.bytes, base, prepared.parameters, alive)
+    found = Trial(None, min(times), peak.bytes, base, prepared.parameters)
+    if cell.task == "eval" and device.type == "cpu":
+        with contextlib.suppress(Exception):  # the profiler's memory may be too much where the call's was not
+            return replace(found, tensors=most_alive(prepared.call))
+    return found
 
 
 def why(error: Exception, limit: int | None = None) -> str:
