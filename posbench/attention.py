@@ -132,7 +132,10 @@ def _begin(
             mask = flex.block_mask(n_queries, n_keys, window, documents, q_pos.device)
 
     if vector is not None:
-        vector = strided.bias_vector(vector, window if isinstance(window, Sliding) else None)
+        sliding = window if isinstance(window, Sliding) else None
+        vector = strided.bias_vector(vector, sliding)
+        if strided.leaves_out(vector, n_queries, n_keys, sliding):
+            reason += "; keys too far away to count are left out"
     context = encoding.begin(q_pos, n_keys)
     return Pass(encoding, kernel, reason, context, q_pos, k_pos, scale, window, documents, vector, bias, mask)
 

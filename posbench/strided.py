@@ -66,14 +66,24 @@ def learned(bias: Tensor) -> bool:
     return bias.requires_grad and torch.is_grad_enabled()
 
 
+def leaves_out(vector: Tensor, n_queries: int, n_keys: int, window: Sliding | None) -> bool:
+    """Whether keys too far away to count are looked for: on a CPU, in a long window, where no gradient is wanted and
+    the bias falls so far that equal scores would leave them nothing."""
+    if n_keys < FAR or n_queries < QUERIES or vector.device.type != "cpu":
+        return False
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    farthest = (n_keys if window is None else min(window.size, n_keys)) - 1
+    return bool((vector[:, QUERIES - 1 + farthest] - vector[:, QUERIES - 1]).min() <= math.log(NEGLIGIBLE))
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
     """softmax(q . k / sqrt(D) + bias) . v in float32: (B, H, T, D).
 
     q (B, H, T, D), k and v (B, H, S, D), float32; `vector` as `bias_vector` gives it, of the same window.
     """
     if not learned(vector):
-        far = k.shape[2] >= FAR and q.shape[2] >= QUERIES and q.device.type == "cpu"
-        if far and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if leaves_out(vector, q.shape[2], k.shape[2], window):
             return _by_reach(q, k, v, vector, window)
         return _attend(q, k, v, vector, window)
     if torch.compiler.is_compiling():
@@ -126,8 +136,6 @@ def reach(q: Tensor, k: Tensor, vector: Tensor) -> list[int]:
     """
     n_queries, n_keys = q.shape[2], k.shape[2]
     bias = vector[:, QUERIES - 1 :].double()
-    if (bias[:, -1] - bias[:, 0]).min() > math.log(NEGLIGIBLE):
-        return [n_keys] * len(vector)
     beyond = bias.flip(1).logcumsumexp(1).flip(1) - bias[:, :1]  # (G, S): all from a distance on, over the own key
     own = (q * k[:, :, -n_queries:]).sum(-1)
     most = q.norm(dim=-1) * k.norm(dim=-1).amax(2, keepdim=True)

@@ -122,6 +122,24 @@ def test_where_a_gradient_is_wanted_all_keys_are_read(monkeypatch: pytest.Monkey
     strided.attend(q.requires_grad_(), k, v, strided.bias_vector(alibi(4096)[:1], None), None)
 
 
+@pytest.mark.parametrize(
+    ("bias", "window", "looked_for"),
+    [
+        (alibi(4096), None, True),
+        (torch.zeros(1, 4096), None, False),  # as T5's, whose last bucket goes on for ever
+        (torch.zeros(1, 4096), Sliding(100), False),  # -inf from there on, of which nothing is read anyway
+        (alibi(4096), Sliding(64), False),  # a quarter of 63 is less than 27.7
+        (alibi(4095), None, False),
+    ],
+)
+def test_keys_are_looked_for_where_the_bias_falls_far(bias: Tensor, window: Sliding | None, looked_for: bool):
+    vector, keys = strided.bias_vector(bias, window), bias.shape[1]
+    with torch.no_grad():
+        assert strided.leaves_out(vector, keys, keys, window) == looked_for
+        assert not strided.leaves_out(vector, strided.QUERIES - 1, keys, window)
+    assert not strided.leaves_out(vector, keys, keys, window)
+
+
 @pytest.mark.usefixtures("near")
 def test_fewer_keys_are_read(monkeypatch: pytest.MonkeyPatch):
     """Slope 1/4 needs 117 distances, eight times 16, of 500 keys, and one more: with 32 queries 160 at most."""

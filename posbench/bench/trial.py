@@ -12,8 +12,9 @@
     5. time     the fastest of a few calls
     6. tensors  evaluation on a CPU: those alive at once in one more call, which is timed no longer
 
-A cell that runs out of memory, is killed, raises or takes too long is a marked row, and nothing else is lost. On CUDA
-it is the card's memory that is limited and counted.
+A cell that runs out of memory, is killed, raises or takes too long is a marked row, and nothing else is lost: what was
+measured by step 5 is said before step 6, and stands whatever becomes of that. On CUDA it is the card's memory that is
+limited and counted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -92,16 +93,23 @@ def run(cell: Cell, limit: int, seconds: float) -> Trial:
     )
     _running.add(process)
     asked = {"cell": cell.to_dict(), "limit": limit, "starter": os.getpid()}
+    late = False
     try:
         out, err = process.communicate(json.dumps(asked), timeout=seconds)
     except subprocess.TimeoutExpired:
-        return Trial(f"not done within {seconds:g} s")
+        late = True
+        _kill(process)
+        out, err = process.communicate()
     finally:
         _kill(process)
         process.wait()
         _running.discard(process)
-    with contextlib.suppress(ValueError, IndexError, TypeError):
-        return Trial(**json.loads(out.splitlines()[-1]))
+    if process.returncode <= 0:
+        for line in reversed(out.splitlines()):  # the last that is whole
+            with contextlib.suppress(ValueError, TypeError):
+                return Trial(**json.loads(line))
+    if late:
+        return Trial(f"not done within {seconds:g} s")
     if process.returncode < 0:
         return Trial(f"its process {how_it_ended(process.returncode)}")
     said = err.strip().splitlines()
@@ -128,8 +136,9 @@ def short(cell: Cell) -> Cell:
     return replace(cell, length=min(SHORT, cell.length), windows=1)
 
 
-def here(cell: Cell, limit: int) -> Trial:
-    """The same in this process, whose address space is limited from now on."""
+def here(cell: Cell, limit: int) -> Iterator[Trial]:
+    """The same in this process, whose address space is limited from now on; where tensors are counted it comes once
+    before that, and once with them."""
     device = system.device(cell.config.device)
     try:
         _start(cell, device)
@@ -150,12 +159,14 @@ def here(cell: Cell, limit: int) -> Trial:
         while len(times) < CALLS and sum(times) < TRIAL_SECONDS:
             times.append(_timed(prepared.call, device))
     except Exception as error:
-        return Trial(why(error, limit))
+        yield Trial(why(error, limit))
+        return
     found = Trial(None, min(times), peak.bytes, base, prepared.parameters)
+    yield found
     if cell.task == "eval" and device.type == "cpu":
-        with contextlib.suppress(Exception):  # the profiler's memory may be too much where the call's was not
-            return replace(found, tensors=most_alive(prepared.call))
-    return found
+        # The profiler's memory may be too much where the call's was not; torch says so in a RuntimeError.
+        with contextlib.suppress(MemoryError, RuntimeError):
+            yield replace(found, tensors=most_alive(prepared.call))
 
 
 def why(error: Exception, limit: int | None = None) -> str:
@@ -208,8 +219,9 @@ def _limit(extra: int, device: torch.device) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)
     elif sys.platform.startswith("linux"):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        mapped = pages * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + extra, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        wanted, hard = pages * os.sysconf("SC_PAGE_SIZE") + extra, resource.getrlimit(resource.RLIMIT_AS)[1]
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _outlive_nobody(starter: int) -> None:
@@ -222,10 +234,11 @@ def _outlive_nobody(starter: int) -> None:
 
 
 def main() -> None:
-    """Read a cell and a limit on stdin, and print its trial as the last line."""
+    """Read a cell and a limit on stdin, and print its trial as the last line, and what is known of it before."""
     asked = json.load(sys.stdin)
     threading.Thread(target=_outlive_nobody, args=(asked["starter"],), daemon=True).start()
-    print("\n" + json.dumps(asdict(here(from_dict(asked["cell"]), asked["limit"]))))
+    for found in here(from_dict(asked["cell"]), asked["limit"]):
+        print("\n" + json.dumps(asdict(found)), flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("POSBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("POSBENCH_CONFIGS", raising=False)
     monkeypatch.setattr(trial, "_limit", lambda extra, device: None)
-    monkeypatch.setattr(variants, "run", lambda cell, memory, seconds: trial.here(cell, memory))
+    monkeypatch.setattr(variants, "run", lambda cell, memory, seconds: list(trial.here(cell, memory))[-1])
     monkeypatch.setattr(compare, "TURN_SECONDS", 0.0)
 
     def run(*words: str) -> Done:
