@@ -87,6 +87,7 @@ class Attention(nn.Module):
         if last is not None:
             q = q[:, :, -last:]
         y_BHTD = attention.attend(q, k, v, state, how)
+        del q, k, v, state  # of a long window a large part of what is alive
         return self.out(y_BHTD.transpose(1, 2).flatten(2))
 
 

@@ -2,8 +2,9 @@
 
     B batch, T queries (the last of S keys), H heads, D head width; G is 1 or H
 
-With the keys reversed the bias of query i and key column s depends on i + s alone, so that a view of the biases of
-distances -T + 1 ... S - 1 with strides (1, 1) is the whole matrix. Nothing of size T x S exists but for short windows.
+With the queries reversed the bias of query row r, counted from the last, and key s depends on r + s alone, so that a
+view of the biases of distances S - 1 ... -T + 1 with strides (1, 1) is the whole matrix. Nothing of size T x S exists
+but for short windows, and nothing is turned round but the queries and sums of one block.
 
 In a long window a bias that falls without end, as ALiBi's does, leaves keys far away no weight that counts in float32.
 Where no gradient is wanted they are not read, head by head: a number moves by less than 2^-39 of the largest value, and
@@ -18,20 +19,20 @@ is by hand here: formed anew from queries and keys, of as many windows at once a
 from __future__ import annotations
 
 import math
-from itertools import groupby
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from posbench.encodings.window import Sliding, by_blocks, query_blocks
+from posbench.encodings.window import Sight, Sliding, by_blocks, query_blocks
 
 QUERIES = 1024
 """Queries of one call: large enough for the fused kernel, small enough to skip the empty triangle."""
 
 SQUARE = 512
-"""Keys up to which the whole bias is one small tensor, which takes less than turning the keys and values."""
+"""Keys up to which the whole bias is one small tensor, which takes less than turning the queries."""
 
 BACK = 128
 """Queries of one block whose gradient is formed at once."""
@@ -45,19 +46,20 @@ NEGLIGIBLE = 2**-40
 float32 is rounded to 2^-24."""
 
 KEYS = 512
-"""A multiple of so many keys is read, as torch's fused attention adds up so many at a time: a full block of queries
-then sees the same sums, the last of them left out."""
+"""A multiple of so many keys is left out, as torch's fused attention adds up so many at a time: a block of queries then
+sees the same sums, the first of them left out."""
 
 CACHED = 2**18
 """Scores of one such block on a CPU: a MiB, so that each pass over them finds them near."""
 
 
 def bias_vector(bias: Tensor, window: Sliding | None) -> Tensor:
-    """What `attend` takes, from the bias (G, S) of distances 0 ... S - 1: (G, QUERIES - 1 + S), -inf where masked."""
+    """What `attend` takes, from the bias (G, S) of distances 0 ... S - 1: that of S - 1 ... -QUERIES + 1,
+    (G, S + QUERIES - 1), -inf where masked."""
     future = bias.new_full((bias.shape[0], QUERIES - 1), -math.inf)
-    vector = torch.cat([future, bias], dim=1)  # a copy: the bias may be a view of a parameter
+    vector = torch.cat([bias.flip(1), future], dim=1)
     if window is not None:
-        vector[:, QUERIES - 1 + window.size :] = -math.inf
+        vector[:, : max(0, bias.shape[1] - window.size)] = -math.inf
     return vector
 
 
@@ -74,7 +76,8 @@ def leaves_out(vector: Tensor, n_queries: int, n_keys: int, window: Sliding | No
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return False
     farthest = (n_keys if window is None else min(window.size, n_keys)) - 1
-    return bool((vector[:, QUERIES - 1 + farthest] - vector[:, QUERIES - 1]).min() <= math.log(NEGLIGIBLE))
+    own = vector.shape[1] - QUERIES
+    return bool((vector[:, own - farthest] - vector[:, own]).min() <= math.log(NEGLIGIBLE))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
@@ -91,41 +94,44 @@ def attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | No
     return _Learned.apply(q, k, v, vector, window)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sight | None) -> Tensor:
     n_queries, n_keys = q.shape[2], k.shape[2]
     if n_keys <= SQUARE:
-        mask = _reversed(vector, n_queries, n_keys).flip(-1)
+        mask = _turned(vector, n_queries, n_keys).flip(-2)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(1, q.shape[1], -1, -1))
-    return _turned(q, k.flip(2), v.flip(2), vector, window)
-
-
-def _turned(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
-    """The same of keys and values that are reversed already."""
-    n_keys = k.shape[2]
 
     def attended(a: int, b: int, keys: slice) -> Tensor:
-        columns = slice(n_keys - keys.stop, n_keys - keys.start)
-        mask = _reversed(vector, b - a, keys.stop - keys.start).expand(1, q.shape[1], -1, -1)
-        return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, columns], v[:, :, columns], attn_mask=mask)
+        mask = _turned(vector, b - a, keys.stop - keys.start).expand(1, q.shape[1], -1, -1)
+        turned = q[:, :, a:b].flip(2)
+        return F.scaled_dot_product_attention(turned, k[:, :, keys], v[:, :, keys], attn_mask=mask).flip(2)
 
     return by_blocks(attended, q, v, QUERIES, window)
 
 
 def _by_reach(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
     """The same, without the keys that no query of a head has to read."""
-    whole = k.shape[2] if window is None else min(window.size, k.shape[2])
-    sizes = [min(size, whole) for size in reach(q, k, vector)]
-    if min(sizes) == whole:
-        return _attend(q, k, v, vector, window)
-    out, first = q.new_empty(*q.shape[:3], v.shape[3]), 0
-    k, v = k.flip(2), v.flip(2)
-    for size, alike in groupby(sizes if len(sizes) > 1 else sizes * q.shape[1]):
-        heads = slice(first, first + len(list(alike)))
-        # A copy: `_reversed` counts from where the memory begins.
-        bias = vector if len(vector) == 1 else vector[heads].clone()
-        out[:, heads] = _turned(q[:, heads], k[:, heads], v[:, heads], bias, Sliding(size))
-        first = heads.stop
+    near = [_Near(size, window) for size in reach(q, k, vector)]
+    if len(near) == 1:
+        return _attend(q, k, v, vector, near[0])
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    for h, keys in enumerate(near):
+        head = slice(h, h + 1)
+        # A copy: `_turned` counts from where the memory begins.
+        out[:, head] = _attend(q[:, head], k[:, head], v[:, head], vector[head].clone(), keys)
     return out
+
+
+@dataclass(frozen=True)
+class _Near:
+    """The last `size` keys of those that `window` lets a query see, and as many before as would be summed up with
+    them."""
+
+    size: int
+    window: Sliding | None
+
+    def first(self, query: int) -> int:
+        whole = 0 if self.window is None else self.window.first(query)
+        return whole + max(0, query - self.size + 1 - whole) // KEYS * KEYS
 
 
 def reach(q: Tensor, k: Tensor, vector: Tensor) -> list[int]:
@@ -135,22 +141,23 @@ def reach(q: Tensor, k: Tensor, vector: Tensor) -> list[int]:
     score is at most |q| |k| / sqrt(D), and the bias says how much less it is worth. Of a batch it is the farthest.
     """
     n_queries, n_keys = q.shape[2], k.shape[2]
-    bias = vector[:, QUERIES - 1 :].double()
-    beyond = bias.flip(1).logcumsumexp(1).flip(1) - bias[:, :1]  # (G, S): all from a distance on, over the own key
+    bias = vector[:, : vector.shape[1] - QUERIES + 1].double()  # of the farthest first
+    beyond = bias.logcumsumexp(1).flip(1) - bias[:, -1:]  # (G, S): all from a distance on, over the own key
     own = (q * k[:, :, -n_queries:]).sum(-1)
     most = q.norm(dim=-1) * k.norm(dim=-1).amax(2, keepdim=True)
     above = (most - own).amax((0, 2)).double() * q.shape[3] ** -0.5  # (H,)
     above = above if len(vector) > 1 else above.amax(0, keepdim=True)
     keys = (~(beyond + above[:, None] < math.log(NEGLIGIBLE))).sum(1)  # where a score is NaN, all of them
-    return [min(n_keys, -(-size // KEYS) * KEYS + 1) for size in keys.tolist()]
+    return [min(n_keys, size + 1) for size in keys.tolist()]
 
 
-def _reversed(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:
-    """The bias of queries that are the last of the keys, the last key in column 0: a view (G, T, S).
+def _turned(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:
+    """The bias of queries that are the last of the keys, the last query in row 0: a view (G, T, S).
 
-    Row r and column s lie r + s - (T - 1) apart.
+    Row r and column s lie S - 1 - r - s apart.
     """
-    return vector.as_strided((len(vector), n_queries, n_keys), (vector.stride(0), 1, 1), QUERIES - n_queries)
+    first = vector.shape[1] - (QUERIES - 1) - n_keys
+    return vector.as_strided((len(vector), n_queries, n_keys), (vector.stride(0), 1, 1), first)
 
 
 def _laid_out(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
@@ -161,7 +168,7 @@ def _laid_out(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding |
     def attended(a: int, b: int, keys: slice) -> Tensor:
         query = torch.arange(past + a, past + b, device=q.device)
         key = torch.arange(keys.start, keys.stop, device=q.device)
-        mask = vector[:, QUERIES - 1 + query[:, None] - key].expand(1, q.shape[1], -1, -1)
+        mask = vector[:, vector.shape[1] - QUERIES - query[:, None] + key].expand(1, q.shape[1], -1, -1)
         return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask)
 
     return by_blocks(attended, q, v, QUERIES, window)
@@ -178,7 +185,7 @@ def _gradients(
     mean = (grad * out).sum(-1, keepdim=True)
     for a, b, keys in query_blocks(n_queries, n_keys, BACK, window):
         seen = keys.stop - keys.start
-        bias = _reversed(vector, b - a, seen).flip(-1).expand(heads, -1, -1)
+        bias = _turned(vector, b - a, seen).flip(-2).expand(heads, -1, -1)
         windows = _at_once(q, heads * (b - a) * seen)
         d_bias = q.new_zeros(heads, b - a, seen)
         for i in range(0, batch, windows):
@@ -191,7 +198,8 @@ def _gradients(
             d_scores *= scale
             dq[some, :, a:b] = d_scores @ k_
             dk[some, :, keys] += d_scores.transpose(2, 3) @ q_
-        first, sums = QUERIES - (b - a), _diagonals(d_bias.flip(-1))
+        sums = _diagonals(d_bias.flip(-1)).flip(1)
+        first = vector.shape[1] - (QUERIES - 1) - seen
         d_vector[:, first : first + sums.shape[1]] += sums.sum_to_size(len(vector), sums.shape[1])
     return dq, dk, dv, d_vector
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -45,7 +45,14 @@ class Blockwise:
 Window = Sliding | Blockwise
 
 
-def query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) -> list[tuple[int, int, slice]]:
+class Sight(Protocol):
+    """As much of a window as cutting queries into blocks asks of one."""
+
+    def first(self, query: int) -> int:
+        """The number of the first key that query number `query` may see."""
+
+
+def query_blocks(n_queries: int, n_keys: int, size: int, window: Sight | None) -> list[tuple[int, int, slice]]:
     """(first query, one past the last, keys these may see) of each block, the queries being the last of the keys.
 
     >>> query_blocks(3, 5, 2, Sliding(2))
@@ -59,7 +66,7 @@ def query_blocks(n_queries: int, n_keys: int, size: int, window: Window | None) 
 
 
 def by_blocks(
-    attended: Callable[[int, int, slice], Tensor], q: Tensor, v: Tensor, size: int, window: Window | None
+    attended: Callable[[int, int, slice], Tensor], q: Tensor, v: Tensor, size: int, window: Sight | None
 ) -> Tensor:
     """What `attended` gives for each of `query_blocks`, of `size` queries, joined: (B, H, T, D).
 
