@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The tables of results/bench, on a machine that does nothing else: some four hours on two cores.
+# The tables of results/bench, on a machine that does nothing else: some four hours on two cores. Those of a processor
+# are a folder, named after it; OUT=FOLDER is another one.
 #
 #   bash scripts/bench.sh                 all of them
 #   bash scripts/bench.sh peers-nano      one; its name is the name of its files
@@ -11,6 +12,9 @@ environment "[peers,report]"
 # What is measured is this checkout with all cores, whatever the shell is set to.
 unset PYTHONPATH OMP_NUM_THREADS MKL_NUM_THREADS
 
+out="${OUT:-results/bench/$(.venv/bin/python -c 'from posbench.bench import machine; print(machine.slug())')}"
+mkdir -p "$out"
+
 encodings=none,sinusoidal,learned,rope,alibi,t5,shaw,kerple
 by_distance=alibi,t5,kerple,fire,sandwich
 nano=(model=nano train.length=128 train.batch_tokens=4096)
@@ -20,7 +24,7 @@ bench() {
   local name="$1"
   shift
   say "$name: posbench bench $*"
-  .venv/bin/python -m posbench bench "$@" --out "results/bench/$name"
+  .venv/bin/python -m posbench bench "$@" --out "$out/$name"
 }
 
 tables=("$@")
@@ -44,7 +48,7 @@ for table in "${tables[@]}"; do
     compiled-micro) bench "$table" encodings "${micro[@]}" train.compile=on --encodings $encodings --rounds 100 ;;
     peers-micro) bench "$table" peers "${micro[@]}" ;;
     time-to-loss) bench "$table" time-to-loss "${nano[@]}" train.tokens=1_024_000 ;;
-    start) .venv/bin/python scripts/table_check.py --times 21 --out results/bench/start.json ;;
+    start) .venv/bin/python scripts/table_check.py --times 21 --out "$out/start.json" ;;
     reproduce)
       # Nothing that an earlier command has prepared is there. What it prints is kept: results/default-study.
       empty="$(mktemp -d)"
@@ -57,7 +61,7 @@ from posbench.bench import machine
 machine.keep(pathlib.Path(sys.argv[1]), "posbench reproduce", [float(sys.argv[2])])' "$empty/reproduce.json" $((SECONDS - from))
         .venv/bin/python -m posbench table --format json >"$empty/tables.json"
       )
-      mv "$empty/reproduce.json" results/bench/
+      mv "$empty/reproduce.json" "$out/"
       mv "$empty/tables.txt" "$empty/tables.json" results/default-study/
       rm -r "$empty"
       ;;

@@ -1,16 +1,17 @@
-"""The goals of speed and memory, held against the tables of results/bench: the table in its README, and in that of each
-folder in it, which holds tables of another processor.
+"""The goals of speed and memory, held against the tables of results/bench: in the README of each folder there, which
+holds the tables of one processor.
 
     python scripts/goals.py            write them there
     python scripts/goals.py check      status 1 when what is there is not what the tables say
 
-Every goal has a line, also one of which nothing was measured; in a folder of another processor those that were. A goal
-is met when the worse end of the 95 % interval reaches it; a peer that runs out of memory has lost, and the line says
-so. What was tried for one that is missed is in docs/performance-log.md.
+Every goal has a line, also one of which nothing was measured. A goal is met when the worse end of the 95 % interval of
+20 rounds or more reaches it; a peer that runs out of memory has lost, and the line says so. What was tried for one that
+is missed is in docs/performance-log.md.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import statistics
@@ -29,6 +30,12 @@ BENCH = Path(__file__).resolve().parents[1] / "results" / "bench"
 MARKED = re.compile(r"(<!-- goals: .*? -->\n).*?(<!-- end of goals -->)", re.DOTALL)
 
 MIB = 2**20
+
+ROUNDS = 20
+"""Of a ratio, for a verdict."""
+
+LINEAR = 1.1
+"""Growth of the tensors alive at once from 16,384 to 32,768 tokens over twice that from 8,192: up to here a line."""
 
 SIZES = (("nano", 128, 1.25, 0.70), ("micro", 256, 1.15, 0.85))
 """Model, width, training speed over that of the best peer, and over the GEMM bound."""
@@ -75,15 +82,12 @@ class Goal:
     form: str = ".2f"
     most: bool = False
     """The goal is an upper bound."""
+    rounds: int | None = None
+    """Of a ratio."""
     said: str = NOT_MEASURED
     """In place of a value."""
     met: bool = False
     """Without one: the goal is met all the same."""
-
-    @property
-    def measured(self) -> bool:
-        """Whether anything was found out, be it that it cannot be measured."""
-        return self.value is not None or self.said != NOT_MEASURED
 
     def line(self) -> str:
         shown, verdict = self.said, "met" if self.met else ""
@@ -92,6 +96,8 @@ class Goal:
         if self.value is not None and self.low is not None:
             missed = self.low - self.least if self.most else self.least - self.low
             verdict = "met" if missed <= 0 else f"missed by {missed:{self.form}}"
+            if self.rounds is not None and self.rounds < ROUNDS:
+                verdict = f"of {self.rounds} rounds alone"
             if self.low != self.value:
                 shown += f" ({'to' if self.most else 'from'} {self.low:{self.form}})"
         return f"| {self.what} | {shown} | {'≤' if self.most else '≥'} {self.least:{self.form}} | {verdict} |"
@@ -102,11 +108,6 @@ class Tables:
     """Those of one folder, all of one processor."""
 
     folder: Path
-
-    @property
-    def whole(self) -> bool:
-        """Whether it is told what is not there."""
-        return self.folder == BENCH
 
     def stored(self, name: str) -> Any:
         """What a file holds; None where there is no such file."""
@@ -128,9 +129,9 @@ class Tables:
 
 def main(words: list[str]) -> int:
     stale = 0
-    for readme in (BENCH / "README.md", *sorted(BENCH.glob("*/README.md"))):
+    for readme in sorted(BENCH.glob("*/README.md")):
         tables = Tables(readme.parent)
-        told = [goal.line() for goal in goals(tables) if tables.whole or goal.measured]
+        told = [goal.line() for goal in goals(tables)]
         lines = ["| what | measured | goal | |", "| :--- | ---: | ---: | :--- |", *told]
         for said, names in notes(tables):
             lines += ["", f"{said}: {', '.join(names)}."]
@@ -148,18 +149,15 @@ def main(words: list[str]) -> int:
 def notes(tables: Tables) -> Iterator[tuple[str, list[str]]]:
     """What has to be known of the tables as a whole, with the names of those of which it is true."""
     there = {name: found for name in NEEDED if (found := tables.stored(name)) is not None}
-    commits = {name: fact(found, "commit") for name, found in there.items()}
-    processors: dict[str, list[str]] = {}
+    made: dict[str, list[str]] = {}
     for name, found in there.items():
-        processors.setdefault(fact(found, "processor"), []).append(name)
-    for said, names in (
-        ("Not measured yet", [name for name in NEEDED if tables.whole and name not in commits]),
-        ("Measured on code with changes to its commit", [n for n, commit in commits.items() if WITH_CHANGES in commit]),
-        ("Of no known commit", [name for name, commit in commits.items() if not commit]),
-        *((f"On {processor}", names) for processor, names in processors.items() if processor),
-    ):
-        if names:
-            yield said, names
+        commit = fact(found, "commit") or "no known commit"
+        if commit.endswith(WITH_CHANGES):
+            commit = f"{commit.removesuffix(WITH_CHANGES)} and changes to it"
+        made.setdefault(f"{fact(found, 'processor') or 'A processor without a name'}, {commit}", []).append(name)
+    if missing := [name for name in NEEDED if name not in there]:
+        yield "Not measured yet", missing
+    yield from made.items()
 
 
 def fact(found: Any, key: str) -> str:
@@ -200,7 +198,8 @@ def goals(tables: Tables) -> Iterator[Goal]:
         else:
             seconds = sorted(found["seconds"])
             slow = seconds[-max(1, median_rank(len(seconds)))]
-            yield Goal(what, most, statistics.median(seconds), slow, form, most=True)
+            how = f"median of {len(seconds)} runs" if len(seconds) > 1 else "of one run"
+            yield Goal(f"{what}, {how}", most, statistics.median(seconds), slow, form, most=True)
 
 
 def held(what: str, goal: float, row: Row | None, key: str = "ratio", inverse: bool = False) -> Goal:
@@ -213,8 +212,8 @@ def held(what: str, goal: float, row: Row | None, key: str = "ratio", inverse: b
     if value is None:
         return Goal(what, goal, said="n/a: what it is held against was not measured", most=inverse)
     if inverse:
-        return Goal(what, goal, 1 / value, low and 1 / low, most=True)
-    return Goal(what, goal, value, low)
+        return Goal(what, goal, 1 / value, low and 1 / low, most=True, rounds=row.get("rounds"))
+    return Goal(what, goal, value, low, rounds=row.get("rounds"))
 
 
 def against_peers(
@@ -242,7 +241,7 @@ def against_peers(
             theirs = f" ({row['variant']})" if row.get("variant") else ""
             yield held(f"{what}: posbench{how} over its best peer, {row['name']}{theirs}", least, row)
             if extra:
-                yield less(f"the same: memory above a short call, over {row['name']}'s", ours, row)
+                yield less("the same", ours, row)
         elif row["status"] != "ok" and row["reason"].startswith(OUT_OF_MEMORY) and ours and ours["status"] == "ok":
             yield Goal(f"{what}: {row['name']}", least, said=f"the peer cannot: {row['reason']}", met=True)
         elif row not in measured:
@@ -250,19 +249,26 @@ def against_peers(
 
 
 def less(what: str, ours: Row | None, theirs: Row) -> Goal:
-    """Extra memory at most a twentieth of a peer's."""
-    mine, other = ours and ours["extra_bytes"], theirs["extra_bytes"]
-    if mine is None or not other:
-        return Goal(what, 0.05, form=".3f", most=True, said="n/a: one of them took none that could be measured")
-    return Goal(what, 0.05, mine / other, mine / other, ".3f", most=True)
+    """Memory of one call at most a twentieth of a peer's: by the tensors alive at once, which are the same in every
+    process (posbench/bench/tensors.py); of older tables, which did not count them, by the peaks of one."""
+    for key, called in (
+        ("tensor_bytes", "tensors alive at once"),
+        ("extra_bytes", "memory of one process above a short call"),
+    ):
+        mine, other = ours and ours.get(key), theirs.get(key)
+        if mine is not None and other:
+            of = f"{what}: {called}, over {theirs['name']}'s"
+            return Goal(of, 0.05, mine / other, mine / other, ".3f", most=True)
+    of = f"{what}: memory over {theirs['name']}'s"
+    return Goal(of, 0.05, form=".3f", most=True, said="n/a: one of them took none that could be measured")
 
 
 def memory(tables: Tables, encoding: str) -> Iterator[Goal]:
-    """Peak memory of one window over that of 1,024 tokens; and whether the growth of the tensors alive at once doubles
-    with the length, which peaks of processes say only to tens of MiB (posbench/bench/tensors.py)."""
+    """Peak memory of one window over that of 1,024 tokens; and by how much the tensors alive at once grow for each
+    1,024 tokens, from 16,384 on over before it: peaks of processes say that only to tens of MiB."""
     found = {length: tables.one("memory-nano-32768", "eval", encoding, length) for length in (1024, 8192, 16384, 32768)}
     what = f"evaluation at 32,768, {encoding}: MiB above 1,024"
-    then = f"evaluation at 32,768, {encoding}: growth of tensors from 16,384 over from 8,192 to 16,384"
+    then = f"evaluation at 32,768, {encoding}: tensors, growth per token past 16,384 over that from 8,192"
     there = {n: row for n, row in found.items() if row and row["status"] == "ok"}
     at = {n: row["tensor_bytes"] for n, row in there.items() if row.get("tensor_bytes") is not None}
     lacking = [row["reason"] for row in found.values() if row and row["status"] != "ok"]
@@ -273,10 +279,13 @@ def memory(tables: Tables, encoding: str) -> Iterator[Goal]:
     else:
         yield Goal(what, 300, form=".0f", most=True, said=said)
     if not all(length in at for length in (8192, 16384, 32768)):
-        yield Goal(then, 2.2, most=True, said=said if lacking or not there else "n/a: tensors were not counted")
+        yield Goal(then, LINEAR, most=True, said=said if lacking or not there else "n/a: tensors were not counted")
         return
-    ratio = (at[32768] - at[16384]) / (at[16384] - at[8192])
-    yield Goal(then, 2.2, ratio, ratio, most=True)
+    steps = [at[b] - at[a] for a, b in itertools.pairwise(at)]
+    each = [1024 * grown / (b - a) / MIB for grown, (a, b) in zip(steps, itertools.pairwise(at), strict=True)]
+    ratio = each[-1] / each[-2]
+    told = " to ".join(f"{one:.2f}" for one in each)
+    yield Goal(f"{then}; MiB per 1,024 tokens {told}", LINEAR, ratio, ratio, most=True)
 
 
 def race(tables: Tables) -> Goal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,6 +53,19 @@ def facts(config: Config, vocab: int, command: str, **more: Any) -> dict[str, An
         "optim": config.optim.name,
         **more,
     }
+
+
+def slug() -> str:
+    """The processor's name as that of a folder.
+
+    >>> _slug("Intel(R) Xeon(R) Processor"), _slug("AMD EPYC 7B13")
+    ('intel-xeon', 'amd-epyc-7b13')
+    """
+    return _slug(_processor())
+
+
+def _slug(name: str) -> str:
+    return "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)|\b(processor|cpu)\b", " ", name.lower())))
 
 
 def _processor() -> str:

@@ -13,7 +13,7 @@ from posbench.bench import cells
 
 
 def test_weights_of_evaluation_are_drawn_wide_and_nothing_else_is_drawn_with_them():
-    """Of 256 inputs of variance 1 the sum has variance 1 where each weight has 1 / 256, that is a deviation of 1 / 16."""
+    """Of 256 inputs of variance 1 the sum has variance 1 where each weight has 1 / 256: a deviation of 1 / 16."""
     built = nn.Sequential(nn.Linear(256, 512, bias=False), nn.LayerNorm(512), nn.Embedding(8, 4))
     kept = {name: weight.clone() for name, weight in built.state_dict().items()}
     torch.manual_seed(7)
