@@ -15,7 +15,8 @@
 #   window     131,072 tokens in one window: each run of the study, or a model with its initial weights
 #   summary    all of it against its goals
 #
-# Exit status: 0; 1 when a part failed or was cut; 2 when something is missing, which is named within 10 s.
+# Exit status: 0; 1 when a part failed or was cut; 2 when something is missing, which is named within 10 s, or where only
+# torch can tell (a card that it cannot use) as soon as that is loaded, and in 35 s at the latest.
 set -uo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 

@@ -12,6 +12,8 @@ SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 def load(name: str) -> ModuleType:
     """`scripts/NAME.py`, loaded anew."""
+    if str(SCRIPTS) not in sys.path:  # as of a script that is run
+        sys.path.append(str(SCRIPTS))
     spec = importlib.util.spec_from_file_location(f"scripts.{name}", SCRIPTS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

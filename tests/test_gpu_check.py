@@ -111,7 +111,7 @@ def test_all_that_is_missing_is_named_at_once(tmp_path):
     missing = [line for line in done.stderr.splitlines() if line.startswith("missing: ")]
     assert "the modules numpy, typer, hydra" in missing[0]
     assert "torch 2.11 or later; there is none" in missing[1]
-    assert str(tmp_path / "tokens") in missing[2]
+    assert str(tmp_path / "tokens") in missing[-1]
     assert not (tmp_path / "results").exists()
 
 
@@ -166,10 +166,11 @@ def test_what_compiles_beforehand_ends_its_trials_when_its_time_is_over(gpu_chec
 def bench(folder: Path, **own: float) -> None:
     """What `bench encodings --out` leaves."""
     rows = [
-        {"task": "train", "name": "none", "peak_share": 0.5, "ratio": None, "ratio_low": None},
+        {"task": "train", "name": "none", "peak_share": 0.5, "peak_share_low": 0.5, "ratio": None, "ratio_low": None},
         {"task": "train", "name": "alibi", "peak_share": 0.4, "ratio": 0.95, "ratio_low": 0.88} | own,
         {"task": "eval", "name": "t5", "peak_share": None, "ratio": 0.9, "ratio_low": 0.9},
     ]
+    rows = [{"status": "ok", "reason": None, "rounds": 20} | row for row in rows]
     (folder / "encodings.json").write_text(json.dumps([{"title": "", "rows": rows, "notes": []}]))
 
 
@@ -177,9 +178,9 @@ def test_a_goal_is_met_by_the_lower_end_of_its_interval(gpu_check, tmp_path, cap
     bench(tmp_path)
     assert gpu_check.summary(tmp_path, tiny=False) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "| training at base, of the card's bf16 matmul peak | 0.500 | 0.45 | met |" in lines
-    assert "| alibi, training speed against none | 0.950 (from 0.880) | 0.90 | missed by 0.020 |" in lines
-    assert "| t5, training speed against none | not measured | 0.80 | |" in lines  # its evaluation is another row
+    assert "| training at base, of the card's bf16 matmul peak | 0.50 | ≥ 0.45 | met |" in lines
+    assert "| alibi, training speed against none | 0.95 (from 0.88) | ≥ 0.90 | missed by 0.02 |" in lines
+    assert "| t5, training speed against none | not measured | ≥ 0.80 |  |" in lines  # its evaluation is another row
 
 
 def test_what_was_cut_is_summed_up_as_far_as_it_went(gpu_check, tmp_path):

@@ -35,7 +35,7 @@ TURN_SECONDS = 0.2
 KEEP_SECONDS = 60.0
 """Between two times that what was found so far is handed out."""
 
-SHARE = 0.8
+BUILT = 0.8
 """Of the time of a whole comparison: when everything must be built."""
 
 Say = Callable[[str], None]
@@ -143,8 +143,8 @@ def _prepare(entry: Entry, budget: Budget, outcome: Outcome, turns: Turns, devic
     come its products."""
     ready = 0
     for contender in entry.contenders:
-        if budget.left(SHARE) <= 0:
-            contender.reason = f"not built: {SHARE * budget.within:g} s were over"
+        if budget.left(BUILT) <= 0:
+            contender.reason = f"not built: {BUILT * budget.within:g} s were over"
             continue
         assert contender.trial.seconds is not None
         try:

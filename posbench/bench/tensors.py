@@ -1,4 +1,6 @@
-"""The tensors that are alive at the same time in a call, to the byte.
+"""The tensors that are alive at the same time in a call, to the byte as torch's allocator gives them to its thread.
+
+What a library allocates past that, as some products do for a moment, and what threads of Python make is not seen.
 
 The peak of a process says what a call takes of the machine, but not how that grows: the allocator keeps blocks that
 were freed and cuts them otherwise every time, so that two processes that do the same differ by tens of MiB.

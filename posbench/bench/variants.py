@@ -27,7 +27,7 @@ MOST = 3
 AT_ONCE = 3
 """Trials at the same time on a GPU, where most of one is compiling."""
 
-SHARE = 0.6
+TRIED = 0.6
 """Of the time of a whole comparison: what trials may take."""
 
 
@@ -77,7 +77,7 @@ class Trials:
             return
         trials = []
         for cell in entry.cells:
-            if self.budget.left(SHARE) <= 0:
+            if self.budget.left(TRIED) <= 0:
                 break
             trials.append((self._try(cell, at_once), cell))
         worked = [(found.seconds, Contender(cell, found)) for found, cell in trials if found.seconds is not None]
@@ -85,12 +85,12 @@ class Trials:
         near = [contender for seconds, contender in worked if seconds <= NEAR * worked[0][0]]
         entry.contenders = [self._with_base(contender) for contender in near[:MOST]]
         if not trials:
-            entry.reason = f"not tried: {SHARE * self.budget.within:g} s were over"
+            entry.reason = f"not tried: {TRIED * self.budget.within:g} s were over"
         elif not worked:
             entry.reason = trials[0][0].reason
 
     def _try(self, cell: Cell, at_once: int = 1) -> Trial:
-        seconds = max(1.0, min(self.budget.trial_seconds, self.budget.left(SHARE)))
+        seconds = max(1.0, min(self.budget.trial_seconds, self.budget.left(TRIED)))
         return run(cell, self.budget.memory // at_once, seconds)
 
     def _with_base(self, contender: Contender) -> Contender:
