@@ -229,7 +229,8 @@ def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
     for row in rows:
         grouped.setdefault(_key(row), []).append(row)
     lines = [Line("", members[0], _by_length(members)) for members in grouped.values()]
-    lengths = sorted({row.length for row in rows})
+    # What references alone were counted at would be columns without a run.
+    lengths = sorted({row.length for row in rows if row.kind == "run"} or {row.length for row in rows})
     part = Part(
         shared,
         [line for line in lines if line.one.kind == "run"],

@@ -101,6 +101,12 @@ def test_a_reference_stands_apart_from_the_lines(make, reference):
     assert [line.label for line in part.references] == ["bigram", "unigram"]
 
 
+def test_lengths_are_those_of_runs_and_of_references_where_there_is_nothing_else(make, reference):
+    bigram = [reference("bigram", length, 68.0) for length in (128, 256)]
+    assert [part.lengths for part in parts([make("rope", 128, 40.0), *bigram])] == [[128]]
+    assert [part.lengths for part in parts(bigram)] == [[128, 256]]
+
+
 def test_the_uncertainty_of_one_seed_is_that_of_its_band_in_a_figure(make, tmp_path):
     """Blocks that go up and down slowly know the mean less well than as many independent ones would."""
     behind = made.arrays((400 + 100 * np.sin(np.arange(64) / 8)).tolist())
