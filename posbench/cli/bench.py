@@ -203,7 +203,7 @@ def time_to_loss(
     ] = "1,2,3",
     shares: Annotated[
         str, typer.Option(metavar="F,F,...", help="Of AdamW's steps, over which posbench's recipe is run.")
-    ] = "0.4,0.5,0.6,0.7,0.8,1",
+    ] = "0.3,0.4,0.5,0.6,0.8,1",
     validations: Annotated[int, typer.Option(min=1, help="Of a run over all steps.")] = 25,
     out: OutOption = None,
     config_dir: ConfigDirOption = None,
