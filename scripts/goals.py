@@ -35,7 +35,7 @@ ROUNDS = 20
 """Of a ratio, for a verdict."""
 
 LINEAR = 1.1
-"""Growth of the tensors alive at once from 16,384 to 32,768 tokens over twice that from 8,192: up to here a line."""
+"""Growth of the tensors alive at once per token past 16,384 over that from 8,192 to there: up to here it is a line."""
 
 SIZES = (("nano", 128, 1.25, 0.70), ("micro", 256, 1.15, 0.85))
 """Model, width, training speed over that of the best peer, and over the GEMM bound."""
@@ -264,8 +264,8 @@ def less(what: str, ours: Row | None, theirs: Row) -> Goal:
 
 
 def memory(tables: Tables, encoding: str) -> Iterator[Goal]:
-    """Peak memory of one window over that of 1,024 tokens; and by how much the tensors alive at once grow for each
-    1,024 tokens, from 16,384 on over before it: peaks of processes say that only to tens of MiB."""
+    """Peak memory of one window over that of 1,024 tokens; and whether the tensors alive at once grow by as much a token
+    past 16,384 as before, which peaks of processes say only to tens of MiB."""
     found = {length: tables.one("memory-nano-32768", "eval", encoding, length) for length in (1024, 8192, 16384, 32768)}
     what = f"evaluation at 32,768, {encoding}: MiB above 1,024"
     then = f"evaluation at 32,768, {encoding}: tensors, growth per token past 16,384 over that from 8,192"
