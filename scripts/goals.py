@@ -264,8 +264,8 @@ def less(what: str, ours: Row | None, theirs: Row) -> Goal:
 
 
 def memory(tables: Tables, encoding: str) -> Iterator[Goal]:
-    """Peak memory of one window over that of 1,024 tokens; and whether the tensors alive at once grow by as much a token
-    past 16,384 as before, which peaks of processes say only to tens of MiB."""
+    """Peak memory of one window over that of 1,024 tokens; and whether the tensors alive at once grow by as much a
+    token past 16,384 as before, which peaks of processes say only to tens of MiB."""
     found = {length: tables.one("memory-nano-32768", "eval", encoding, length) for length in (1024, 8192, 16384, 32768)}
     what = f"evaluation at 32,768, {encoding}: MiB above 1,024"
     then = f"evaluation at 32,768, {encoding}: tensors, growth per token past 16,384 over that from 8,192"
