@@ -122,9 +122,10 @@ def _record(line: Line, flat: Part | None, same: Part | None, bench: Bench) -> d
 def _within(part: Part, line: Line, home: int) -> dict[str, Any]:
     """Where it fails, and what it gains from the second half of the context that it was trained with."""
     failure = failing(part, line)
-    found: dict[str, Any] = {"fails_at": None, "not_to": None, "half": None}
+    found: dict[str, Any] = {"fails_at": None, "by": False, "not_to": None, "half": None}
     if failure is not None:
-        found |= {"fails_at": failure.at(), "not_to": max(failure.by_length)}
+        at = failure.at()
+        found |= {"fails_at": at, "by": at is not None and failure.since_unread(at), "not_to": max(failure.by_length)}
     gain = compare_lines(line, home, line, home // 2) if line.measured(home // 2) and line.measured(home) else None
     return found if gain is None else found | {"half": exp(gain.mean)}
 
@@ -172,6 +173,8 @@ def _cell(key: str, record: dict[str, Any]) -> Cell:
         return EMPTY if value is None else Cell(value, perplexity_text(value), source=source)
     if key == "fails_at" and value is None:
         return EMPTY if record.get("not_to") is None else Cell(None, f"not to {record['not_to']:,}")
+    if key == "fails_at" and record["by"]:
+        return Cell(value, f"by {value:,}")
     if key.endswith("_ratio") or key == "speed":
         name = key.removesuffix("_ratio")
         low, high = record[f"{name}_low"], record[f"{name}_high"]
@@ -184,7 +187,7 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
     notes = [
         f"In brackets 95 %. worse, better: the whole interval is above 1, below 1, `{WITHIN}` where it is no farther "
         f"off; the same: it has 1 in it and lies {WITHIN}; undecided: none of these."
-        + (" With fewer than three seeds that holds for these checkpoints on other text like this." if few else "")
+        + (" With fewer than three seeds that holds for these checkpoints on these documents." if few else "")
     ]
     if any(record["undertrained"] for record in records):
         notes.append("† undertrained: at L not below the bigram, so that past L it has nothing to lose.")
@@ -199,7 +202,7 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
         notes.append(
             f"same targets, {same.lengths[-1]:,} over L: with more of their own document before them. helps, harms, "
             "not used: better, worse, the same with it. fails at: the first length read past L that is worse than L, "
-            "interval above 1 (95 % for all lengths together)."
+            "interval above 1 (95 % for all lengths together); by: those between it and the one before were not read."
         )
         halves = [
             f"{record['encoding']} ({record['train_length']:,}) {record['half']:.3f}"

@@ -8,23 +8,26 @@ Which interval answers what:
     one checkpoint, two lengths, protocols or extensions   `contrast`: the same blocks, paired; its interval, of blocks
                                                            resampled within documents (bootstrap.py)
     one or two encodings, three seeds or more              `over_seeds`: Student's t on the paired means of the seeds;
-                                                           `with_text` widens it by what another text would change
+                                                           `with_text` widens it by what another text would change:
+                                                           other passages, or by more (`by_documents`) other documents
     two encodings, fewer seeds                             none: which training run came out better says little of the
                                                            next, and nothing here turns that into a verdict
 
-The second holds for one checkpoint: it says how the number would move with other text like this, not with another seed.
+The second holds for one checkpoint and for these documents: it says how the number would move with other passages of
+them, not with another seed, nor with documents that are unlike these.
 What is then said of a statement (one-sided tests, two of them for `equal`, Holm's correction) is in estimate.py and
 holm.py; how many seeds and targets the next study needs in planning.py. `python scripts/coverage_check.py` shows how
 often each interval covers the truth on losses made like the stored ones.
 """
 
-from posbench.statistics.blocks import Blocks, contrast, exp, mean, paired_error, standard_error
+from posbench.statistics.blocks import Blocks, by_documents, contrast, exp, mean, paired_error, standard_error
 from posbench.statistics.estimate import Estimate, over_seeds, with_text
 from posbench.statistics.holm import holm
 
 __all__ = [
     "Blocks",
     "Estimate",
+    "by_documents",
     "contrast",
     "exp",
     "holm",

@@ -1,7 +1,8 @@
 """What the blocks of text behind a row tell: how well its loss is known, and its difference from another row.
 
 Blocks are 128 consecutive targets or fewer. A difference is of the same blocks of both rows, so what makes a text hard
-for both cancels. It holds for these checkpoints: it says how the number would move with other text like this.
+for both cancels. It holds for these checkpoints: it says how the number would move with other passages of documents
+like these, or (`by_documents`) with other documents.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from posbench.errors import UserError
 from posbench.records import Row
 from posbench.statistics import bootstrap, student
 from posbench.statistics.estimate import Estimate
+
+FEWEST_DOCUMENTS = 3
+"""That can be units: of two the error is known so badly that an interval is 12.7 of it wide on either side."""
 
 
 def exp(nats: float) -> float:
@@ -102,6 +106,24 @@ class Blocks:
         wider /= math.sqrt(bootstrap.kept(self.document, self.run))
         low, high = np.quantile(nats / count - self.mean, [0.025, 0.975]) * wider
         return self.mean + float(low), self.mean + float(high)
+
+
+def by_documents(sets: Sequence[Blocks]) -> Estimate | None:
+    """The sum of the means of sets of targets, and its standard error with whole documents as units.
+
+    What a document makes of one set it may make of another, so that it is summed up over all sets first: with e_d the
+    sum over sets of document d's residual over the set's targets, D / (D - 1) sum_d e_d^2, known with D - 1 degrees of
+    freedom. None for fewer than `FEWEST_DOCUMENTS`.
+    """
+    documents = np.unique(np.concatenate([blocks.document for blocks in sets]))
+    if (n := len(documents)) < FEWEST_DOCUMENTS:
+        return None
+    each = np.zeros(n)
+    for blocks in sets:
+        place = np.searchsorted(documents, blocks.document)
+        each += np.bincount(place, blocks.residual, n) / blocks.count.sum()
+    error = math.sqrt(n / (n - 1) * float(each @ each))
+    return Estimate(sum(blocks.mean for blocks in sets), error, n - 1.0)
 
 
 def contrast(terms: Sequence[tuple[float, Row]]) -> Blocks:

@@ -5,7 +5,7 @@ split, is of geometric length, and goes on at the beginning of its document when
 blocks as there are is drawn that way, 10,000 times.
 
 It says what other passages of documents like these would give. That a whole document may be unlike the others it sees
-only as far as its runs go; `scripts/coverage_check.py` shows what that costs.
+only as far as its runs go: `blocks.by_documents` has them as units instead, and `scripts/coverage_check.py` shows both.
 
 Shapes: B blocks, in the order of the text; C sums of each of them (of losses, of targets).
 """

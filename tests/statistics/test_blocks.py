@@ -111,6 +111,33 @@ def test_the_interval_is_where_the_mean_lies_in_19_of_20_texts_drawn_anew(tmp_pa
     assert found.interval() == pytest.approx((low, high), abs=0.06 * (high - low) / 2)
 
 
+def of_documents(*means: float, targets: int = 128) -> Blocks:
+    """A block of each document, and one of as many targets that lose the same."""
+    document = np.repeat(np.arange(len(means)), 2)
+    nats = np.repeat(np.array(means), 2) * targets
+    return Blocks(document, np.full(len(document), float(targets)), nats)
+
+
+def test_by_documents_it_is_the_standard_error_of_a_mean_of_them():
+    """Documents that lose 2, 3 and 4 nats: deviation 1, so the mean of three has 1 / sqrt(3), known with two degrees of
+    freedom; six blocks would make it sqrt(0.8 / 6)."""
+    found = statistics.by_documents([of_documents(2, 3, 4)])
+    assert (found.mean, found.error, found.df) == pytest.approx((3, 1 / math.sqrt(3), 2))
+
+
+def test_what_a_document_makes_of_two_sets_of_targets_goes_together():
+    """Of twice the same it is twice as much, and of a set and its contrary nothing, however many targets each has."""
+    one, more = of_documents(2, 3, 4), of_documents(2, 3, 4, targets=32)
+    contrary = of_documents(4, 3, 2, targets=32)
+    assert statistics.by_documents([one, more]).error == pytest.approx(2 / math.sqrt(3))
+    assert statistics.by_documents([one, contrary]).error == pytest.approx(0, abs=1e-12)
+    assert statistics.by_documents([one, contrary]).mean == pytest.approx(6)
+
+
+def test_two_documents_are_no_units():
+    assert statistics.by_documents([of_documents(2, 3)]) is None
+
+
 def test_the_mean_over_seeds_is_a_contrast_like_any_other(tmp_path):
     """Seeds that gain 12.8 and 38.4 nats in every block of 128: 0.1 and 0.3, 0.2 on average, and nothing is open."""
     base = [256.0, 300.0, 280.0]

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from posbench.records import Row
-from posbench.statistics import Blocks, Estimate, contrast, mean, over_seeds, with_text
+from posbench.statistics import Blocks, Estimate, by_documents, contrast, mean, over_seeds, with_text
 
 FEWEST_SEEDS = 3
 """With fewer a claim is seen or not seen, and no more."""
@@ -58,20 +58,31 @@ class Comparison:
         return Comparison(values, left, self.one_checkpoint)
 
     @cached_property
-    def text(self) -> Estimate | None:
-        """For these checkpoints on other text like this. What sets of targets have in common is not known, so that
-        their errors add up."""
+    def passages(self) -> Estimate | None:
+        """For these checkpoints on other passages of these documents. What sets of targets have in common is not known
+        there, so that their errors add up."""
         found = [blocks.estimate() for blocks in self.blocks]
         if len(found) < 2:
             return found[0] if found else None
         return Estimate(self.mean, sum(one.error for one in found), min(one.df for one in found))
 
+    @cached_property
+    def text(self) -> Estimate | None:
+        """For these checkpoints on other text like this, whose documents may be unlike each other: the larger of the
+        errors by passages and by documents, and of several sets of targets the latter, which knows what they have in
+        common. (scripts/coverage_check.py has both.)"""
+        passages = self.passages
+        documents = by_documents(self.blocks) if self.blocks else None
+        if passages is None or documents is None:
+            return passages
+        return documents if len(self.blocks) > 1 or documents.error > passages.error else passages
+
     @property
     def deciding(self) -> Estimate | None:
-        """For other seeds on other text like this, which is what a claim is about; of fewer seeds the text alone, and
-        that only of one checkpoint: what two single runs differ by is no matter of the text."""
+        """For other seeds on other text like this, which is what a claim is about; of fewer seeds other passages alone,
+        and that only of one checkpoint: what two single runs differ by is no matter of the text."""
         if self.over_seeds is None:
-            return self.text if self.one_checkpoint else None
+            return self.passages if self.one_checkpoint else None
         return self.over_seeds if self.text is None else with_text(self.over_seeds, self.text)
 
     @cached_property

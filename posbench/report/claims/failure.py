@@ -22,6 +22,9 @@ from posbench.report.tables import Cell, Column, Section, Table, cell
 
 STEPS = (8, 16, 32, 64, 128)
 
+LEVEL = 0.05
+"""Of a verdict."""
+
 
 def candidates(train_length: int, longest: int) -> list[int]:
     """The lengths that are looked at, up to `longest`.
@@ -47,7 +50,7 @@ class Failure:
     @property
     def level(self) -> float:
         """Of the interval of one length: all cover their truth together in 95 %."""
-        return 1 - 0.05 / len(self.by_length)
+        return 1 - LEVEL / len(self.by_length)
 
     def at(self, margin: float = 0.0) -> int | None:
         """The first length whose interval lies above a margin, in nats; None: none does."""
@@ -58,10 +61,22 @@ class Failure:
                 return length
         return None
 
+    def since_unread(self, length: int) -> bool:
+        """Whether some of the lengths that would be looked at before one, since the last that was, were not read: then
+        it may have failed there already."""
+        before = [n for n in candidates(self.train_length, length) if n < length]
+        return bool(before) and before[-1] not in self.by_length
+
     def lasts(self, tolerance: float) -> bool:
         """Whether the interval of each length ends below a tolerance, in nats."""
         estimates = [(found.mean, found.deciding) for found in self.by_length.values()]
         return all((mean if one is None else one.interval()[1]) <= tolerance for mean, one in estimates)
+
+    def settled(self, margin: float, tolerance: float) -> tuple[bool, float]:
+        """Whether it fails rather than lasts, and the p-value of that. A loss that lies between the margin and the
+        tolerance shows both; it has failed then, as the margin is what a failure is."""
+        fails, lasts = self.p_values(margin, tolerance)
+        return (True, fails) if fails <= LEVEL or fails < lasts else (False, lasts)
 
     def p_values(self, margin: float, tolerance: float) -> tuple[float, float]:
         """p-values against no failure at any of these lengths, and against one at some of them.
@@ -124,7 +139,7 @@ def failure_table(rows: Iterable[Row]) -> Table | None:
         [
             "fails at: the first length read whose loss on the same targets is above that at L, interval above 0 (95 % "
             "for all lengths together; of fewer than three seeds the text's alone, for these checkpoints). In tokens, "
-            "and in multiples of L.",
+            "and in multiples of L; by: those between it and the one before were not read.",
             "best at, above L from: nonoverlapping windows as in the paper, where longer ones lower the mean unless "
             "the model gets worse: of the lengths read, and no finer than these, the one with the lowest perplexity, "
             "and the first past it that is above the value at L.",
@@ -154,6 +169,7 @@ def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, Any] | None:
         "train_length": train_length,
         "seeds": found.by_length[read[0]].seeds,
         "fails_at": found.at(),
+        "by": (at := found.at()) is not None and found.since_unread(at),
         "longest": read[-1],
         "lengths": read,
         "best": best,
@@ -186,7 +202,7 @@ def _cells(record: Mapping[str, object]) -> list[Cell]:
         cell(record["encoding"]),
         cell(home),
         cell(record["seeds"]),
-        _times(record["fails_at"], home, none),
+        _times(record["fails_at"], home, none, "by " if record["by"] else ""),
         _times(record["best"], home, "-"),
         _times(record["back"], home, "-" if record["best"] is None else "not"),
         _times(record["paper_best"], away, "-"),
@@ -195,10 +211,10 @@ def _cells(record: Mapping[str, object]) -> list[Cell]:
     ]
 
 
-def _times(length: object, train_length: object, none: str) -> Cell:
+def _times(length: object, train_length: object, none: str, before: str = "") -> Cell:
     """Such as "160 (1.25 x)"."""
     if length is None:
         return Cell(None, none)
     assert isinstance(length, int)
     assert isinstance(train_length, int)
-    return Cell(length, f"{length:,} ({length / train_length:.3g} x)")
+    return Cell(length, f"{before}{length:,} ({length / train_length:.3g} x)")

@@ -46,7 +46,7 @@ def short_table(verdicts: Sequence[Verdict]) -> Table:
         Column("ours", "these runs", right=False),
         Column("paper", "the paper", right=False),
     ]
-    rows = [[cell(one.claim.name), cell(one.text), _short(one), _printed(one.claim.paper)] for one in verdicts]
+    rows = [[cell(one.claim.name), cell(one.text), _short(one), _printed_of(one.claim)] for one in verdicts]
     return Table(
         "Statements of papers", columns, [Section("", rows)], ["A ratio is that of the perplexities compared."]
     )
@@ -61,12 +61,22 @@ def _short(verdict: Verdict) -> Cell:
     return ratio_cell(verdict.ratio.value, low, high, "")
 
 
-def _printed(source: Source | Curve) -> Cell:
+def _printed_of(claim: Claim) -> Cell:
+    """Where the statement was seen, and what was printed at the nearest L, which may say the contrary."""
+    seen, *nearest = sources(claim)
+    at = [f"; at L = {_trained_at(source):,}: {_printed(source)}" for source in nearest]
+    return cell(f"{_printed(seen)}{f', L = {_trained_at(seen):,}' if nearest else ''}{''.join(at)}")
+
+
+def _trained_at(source: Source | Curve) -> int:
+    return source.left.train_length if isinstance(source, Curve) else source.right.train_length
+
+
+def _printed(source: Source | Curve) -> str:
     if isinstance(source, Curve):
         best, back = _curve(source)[1], _curve(source)[3]
-        return cell(f"{best.text}, above L from {back.text} ({source.name})")
-    ratio = None if source.difference is None else exp(source.difference)
-    return Cell(ratio, f"{'-' if ratio is None else ratio_text(ratio)} ({source.name})")
+        return f"{best.text}, above L from {back.text} ({source.name})"
+    return f"{'-' if source.difference is None else ratio_text(exp(source.difference))} ({source.name})"
 
 
 def in_order(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -92,7 +102,7 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
         if any(verdict.corrected is not None for verdict in verdicts):
             notes.append(
                 "primary: named before the study was run, and corrected for their number (Holm). The others are "
-                "exploratory: of twenty that are false, one is supported by chance."
+                "exploratory: of forty that are false one is supported by chance, where it is equality of twenty."
             )
     if any(verdict.claim.about_failure for verdict in verdicts):
         notes.append(
@@ -103,7 +113,8 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
     if any(verdict.comparison is not None and len(verdict.comparison.blocks) > 1 for verdict in verdicts):
         notes.append(
             "A gap of two protocols that have targets of their own: the ratio of their perplexities is of two texts, "
-            "and only what it changes by is compared, each protocol on its own targets; the errors of both add up."
+            "and only what it changes by is compared, each protocol on its own targets; what a document makes of one "
+            "it may make of the other, so that whole documents are the units of its error."
         )
     if any(verdict.speed is not None for verdict in verdicts):
         notes.append(

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from posbench.records import Row, extension_label
 from posbench.report.claims.claim import Claim, Side
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison, Terms, compare
-from posbench.report.claims.failure import Failure, candidates, failure
+from posbench.report.claims.failure import LEVEL, Failure, candidates, failure
 from posbench.report.claims.speed import Bench, Speed, speed
 from posbench.report.parts import Line, Part, Value, parts, together
 from posbench.statistics import exp, holm
-
-LEVEL = 0.05
 
 SPLIT = ("corpus_hash", "tokenizer_hash", "split")
 """What all rows of a claim have in common."""
@@ -152,8 +150,7 @@ def _failed(claim: Claim, failure: Failure) -> Verdict:
     seeds = min(found.seeds for found in failure.by_length.values())
     fails, p = at is not None, None
     if seeds >= FEWEST_SEEDS:
-        p_fails, p_lasts = failure.p_values(claim.border, claim.tolerance)
-        fails, p = p_fails < p_lasts, min(p_fails, p_lasts)
+        fails, p = failure.settled(claim.border, claim.tolerance)
     return Verdict(claim, comparison=comparison, failure=failure, holds=fails == (claim.relation == "fails-by"), p=p)
 
 

@@ -84,6 +84,24 @@ def test_five_seeds_support_contradict_or_leave_open(make, ratios, spread, fails
     assert verdict(found, relation="holds-to").text == holds
 
 
+def test_between_the_margin_and_the_tolerance_it_has_failed(make):
+    """Half a percent above L at each length, known to a fiftieth of that, is above 0 and within 1 %: a failure is what
+    is above L."""
+    found = rows(make, dict(zip(LENGTHS, [1.005] * 5, strict=True)), seeds=5, spread=0.0001)
+    assert verdict(found).failure.p_values(0.0, 0.01)[1] < 0.05
+    assert verdict(found).text == "supported"
+    assert verdict(found, relation="holds-to").text == "contradicted"
+    assert verdict(found, relation="holds-to", margin=0.01).text == "supported"
+
+
+def test_a_length_before_which_others_were_not_read_is_told_apart(make):
+    """Of L = 128: 136 is the first there is; before 256 there are 136 to 192."""
+    found = verdict(rows(make, dict(zip(LENGTHS, [1.2] * 5, strict=True)))).failure
+    assert [found.since_unread(length) for length in LENGTHS] == [False] * 5
+    rest = replace(found, by_length={length: one for length, one in found.by_length.items() if length >= 192})
+    assert [rest.since_unread(length) for length in (192, 256)] == [True, False]
+
+
 def test_as_many_lengths_are_looked_at_each_must_be_surer(make):
     """p of the one length that is above, times five."""
     found = verdict(rows(make, dict(zip(LENGTHS, [0.9, 0.9, 0.9, 0.9, 1.03], strict=True)), seeds=4, spread=0.01))

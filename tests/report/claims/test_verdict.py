@@ -12,6 +12,8 @@ from scipy import stats
 
 from posbench import records
 from posbench.report.claims import judge, parse
+from posbench.report.claims.comparison import Comparison
+from posbench.statistics import Blocks
 
 
 def claim(**changes: Any) -> dict[str, Any]:
@@ -182,6 +184,22 @@ def test_a_text_that_leaves_it_open_leaves_the_verdict_open(tmp_path):
         assert found.text == expected
         low, high = found.comparison.over_seeds.interval()
         assert low < high < 0, "the seeds alone would have it"
+
+
+def test_documents_that_are_unlike_each_other_widen_what_is_said_of_other_text():
+    """Five documents of 40 blocks each, which gain 1, 2, 3, 4 and 5 hundredths a token throughout: as five values their
+    mean 0.03 is known to 0.0158 / sqrt(5) = 0.00707, with four degrees of freedom; as 200 blocks, neighbours alike, to
+    less. Of one document it is passages alone."""
+    document = np.repeat(np.arange(5), 40)
+    noise = np.random.default_rng(0).normal(0, 0.005, 200)
+    nats = 128 * (0.01 * (document + 1) + noise - np.repeat(noise.reshape(5, 40).mean(1), 40))
+    blocks = Blocks(document, np.full(200, 128.0), nats)
+    found = Comparison([blocks.mean] * 3, [[blocks] * 3])
+    assert (found.text.error, found.text.df) == (pytest.approx(0.00707, abs=1e-5), 4)
+    assert found.passages.error < found.text.error
+    one = Blocks(np.zeros(200, int), blocks.count, blocks.nats)
+    alone = Comparison([one.mean] * 3, [[one] * 3])
+    assert alone.text == alone.passages
 
 
 def test_primary_claims_are_corrected_and_the_others_are_not(make):
