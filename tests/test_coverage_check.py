@@ -65,7 +65,7 @@ def test_intervals_of_one_checkpoint_cover(script, monkeypatch):
     drawn, student = list(found)[:2]
     assert found[drawn] >= 0.88
     assert found[student] >= 0.88
-    assert found["blocks taken as independent, normal"] < found[student]
+    assert found["these documents: blocks taken as independent, normal"] < found[student]
 
 
 def test_intervals_over_seeds_cover_and_false_claims_are_not_supported(script):
