@@ -141,7 +141,8 @@ def collect(folder: Folder) -> int:
     Raises `UserError` for a row or run that names a path of this machine.
     """
     plan = study.plan(study.load(folder.study), folder.budget, folder.settings)
-    rows, new = pilot.asked(plan.jobs), 0
+    seeds, new = {job.config.seed for job in plan.jobs}, 0
+    rows = [row for row in pilot.asked(plan.jobs) if row.kind != "run" or row.seed in seeds]
     for row in rows:
         assert row.path is not None
         kept = folder.runs / row.run / "rows" / row.path.name
