@@ -125,11 +125,16 @@ class Folder:
 
 def folders(results: Path, chosen: Sequence[str] = ()) -> list[Folder]:
     """Those of studies.yaml, or the `chosen` ones of them."""
-    listed = yaml.safe_load((results / "studies.yaml").read_text(encoding="utf-8"))
+    file = results / "studies.yaml"
+    try:
+        listed = yaml.safe_load(file.read_text(encoding="utf-8"))
+        found = {name: Folder(results / name, **entry) for name, entry in listed.items()}
+    except (OSError, yaml.YAMLError, TypeError, AttributeError) as error:
+        raise UserError(f"{file} names no folders of results: {str(error).splitlines()[0]}.") from error
     for name in chosen:
-        if name not in listed:
-            raise unknown("folder of results", name, listed)
-    return [Folder(results / name, **entry) for name, entry in listed.items() if name in (chosen or listed)]
+        if name not in found:
+            raise unknown("folder of results", name, found)
+    return [found[name] for name in (chosen or found)]
 
 
 # Rows in --------------------------------------------------------------------------------------------------------------
@@ -292,8 +297,9 @@ def _answer(folder: Folder) -> str:
     primary = [verdict for verdict in claims.in_order(verdicts) if verdict.claim.primary]
     if primary:
         lines += [
-            "Statements of the paper that were named primary before the study was run "
-            f"(all {len(verdicts)}: {', '.join(f'{count} {text}' for text, count in sorted(counts.items()))}):\n",
+            "Statements of the paper that were named primary before the study was run (of all "
+            f"{len(verdicts)}, the exploratory ones among them, "
+            f"{', '.join(f'{count} {text}' for text, count in sorted(counts.items()))}):\n",
             tables.render(claims.short_table(primary), "md"),
         ]
     lines += [f"Every number with its row, run, command and hash: [{folder.path.name}/index.html]"
@@ -445,6 +451,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     given = parser.parse_args(words)
     try:
+        folders(given.results, given.folder)
         if given.action == "collect":
             for folder in folders(given.results, given.folder):
                 print(f"{folder.path.name}: {collect(folder):,} new rows")

@@ -76,6 +76,8 @@ def report(
                     f"posbench study run {study}",
                 )
             made, folder = found, place(plan)
+    if out is not None and (other := page.foreign(out)) is not None:
+        raise UserError(f"{other} was not written by posbench report.", "Name another folder with --out.")
     print(page.write(made, out or folder))
 
 

@@ -76,9 +76,10 @@ def plan(
     posbench study plan train_short_test_long --effect 0.02
     """
     from posbench import launch, pilot, study
+    from posbench.report.claims.claim import LEAST_MARGIN
     from posbench.report.needs import needs_table, piloted
 
-    if not 0 < effect < 1:
+    if not LEAST_MARGIN <= effect < 1:
         raise UserError(f"--effect {effect:g} is no share of the perplexity.", "As in --effect 0.01, for 1 %.")
     with extra_dir(config_dir):
         _, rest = launch.asked(settings(overrides))

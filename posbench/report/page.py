@@ -18,7 +18,7 @@ from typing import Any
 
 import posbench
 from posbench import files
-from posbench.errors import UserError
+from posbench.errors import UserError, reason
 from posbench.records import Row, digest8, extension_label, file_name
 from posbench.report import claims, published, tables
 from posbench.report.basis import Recorded, basis, recorded
@@ -37,6 +37,9 @@ from posbench.report.tables import Table
 
 FORMS = {"md": "md", "csv": "csv", "json": "json", "tex": "latex"}
 """Of the tables beside the page, by the ending of their file."""
+
+GENERATOR = '<meta name="generator" content="posbench">'
+"""By which a page is known as one."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +100,30 @@ def write(report: Report, folder: Path) -> Path:
     need()
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, and the report needs a folder.", "Name another with --out.")
+    if (page := folder / "index.html").is_dir():
+        raise UserError(f"{page} is a folder, and the report's page goes there.", "Name another folder with --out.")
     drawn = drawings(report.rows, report.bench)
     said = content(report)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder / 'figures'} cannot be made: {reason(error)}.", "Name another with --out.") from error
     for drawing in drawn:
         for form in report.images:
             files.write_bytes(folder / "figures" / f"{drawing.name}.{form}", getattr(drawing, form)())
     for ending, form in FORMS.items():
         text = tables.render(said.tables, form, digits=report.digits)
         files.write_bytes(folder / f"tables.{ending}", text.encode())
-    page = folder / "index.html"
     files.write_bytes(page, html(report, said, drawn).encode())
     return page
+
+
+def foreign(folder: Path) -> str | None:
+    """What stands there under the name of the page and is none of posbench's; None: nothing does."""
+    page = folder / "index.html"
+    if not page.is_file() or GENERATOR.encode() in page.read_bytes()[:2000]:
+        return None
+    return str(page)
 
 
 def html(report: Report, said: Content, drawn: Sequence[Drawing]) -> str:
@@ -128,6 +143,7 @@ def html(report: Report, said: Content, drawn: Sequence[Drawing]) -> str:
     environment.globals |= {"digest8": digest8, "extension_label": extension_label}
     return environment.get_template("page.html").render(
         report=report,
+        generator=Markup(GENERATOR),
         style=Markup((Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")),
         colours={"light": variables(), "dark": variables(dark=True)},
         summaries=[found for group in texts(report.rows) if (found := summary_table(group, report.bench)) is not None],

@@ -57,6 +57,9 @@ def summary_table(parts: Sequence[Part], bench: Bench = ()) -> Table | None:
         Column("encoding", "encoding", right=False),
         Column("train_length", "L"),
         Column("seeds", "seeds"),
+        # What a narrow screen shows first is what is asked.
+        *([Column("all_verdict", "past L", right=False)] if flat else []),
+        *([Column("fails_at", "fails at"), Column("same_verdict", "longer context", right=False)] if same else []),
         Column("home", "perplexity at L"),
         *(_columns("all", flat) if flat else []),
         *(_columns("same", same) if same else []),
@@ -71,16 +74,8 @@ def _columns(key: str, part: Part) -> list[Column]:
     """Those of one protocol, which is read as far as it is, whatever the other."""
     length = f"{part.lengths[-1]:,}"
     if key == "all":
-        return [
-            Column("longest", f"at {length}"),
-            Column("all_ratio", f"{length} over L [95 %]"),
-            Column("all_verdict", "past L", right=False),
-        ]
-    return [
-        Column("fails_at", "fails at"),
-        Column("same_ratio", f"same targets: {length} over L [95 %]"),
-        Column("same_verdict", "longer context", right=False),
-    ]
+        return [Column("longest", f"at {length}"), Column("all_ratio", f"{length} over L [95 %]")]
+    return [Column("same_ratio", f"same targets: {length} over L [95 %]")]
 
 
 def widest(parts: Sequence[Part]) -> Part | None:
@@ -195,14 +190,15 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
         notes.append("No bigram was read beside them, so that none can be marked undertrained.")
     if flat:
         notes.append(
-            f"{flat.lengths[-1]:,} over L: in nonoverlapping windows, where longer ones lower the mean unless the "
-            "model gets worse past L, as fewer targets stand early in one."
+            f"past L: {flat.lengths[-1]:,} over L, in nonoverlapping windows, where longer ones lower the mean unless "
+            "the model gets worse past L, as fewer targets stand early in one."
         )
     if same:
         notes.append(
-            f"same targets, {same.lengths[-1]:,} over L: with more of their own document before them. helps, harms, "
-            "not used: better, worse, the same with it. fails at: the first length read past L that is worse than L, "
-            "interval above 1 (95 % for all lengths together); by: those between it and the one before were not read."
+            f"longer context: same targets, {same.lengths[-1]:,} over L, with more of their own document before them. "
+            "helps, harms, not used: better, worse, the same with it. fails at: the first length read past L that is "
+            "worse than L, interval above 1 (95 % for all lengths together); by: those between it and the one before were "
+            "not read."
         )
         halves = [
             f"{record['encoding']} ({record['train_length']:,}) {record['half']:.3f}"
@@ -211,7 +207,8 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
         ]
         if halves:
             notes.append(
-                "How much of the context that it was trained with each uses: on the same targets the perplexity at L "
-                f"over that at L/2 is {', '.join(halves)}. What gains next to nothing there has little to gain past L."
+                "How much of the context that it was trained with each uses: on the same targets "
+                f"(block {same.shared['block']}) the perplexity at L over that at L/2 is {', '.join(halves)}. What "
+                "gains next to nothing there has little to gain past L."
             )
     return notes

@@ -32,6 +32,10 @@ SOURCE_KEYS = ("paper", "table", "left", "right", "minus")
 MOST_PRIMARY = 6
 MARGIN = 0.01
 """Of `equal`, unless said otherwise: a share of the perplexity."""
+LEAST_MARGIN = 1e-4
+"""But for none: no study has seeds and text enough to show less."""
+MOST_TOKENS = 2**31
+"""Of a length."""
 
 
 @dataclass(frozen=True)
@@ -248,14 +252,20 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             raise ValueError("of a speed there is no failure, and no primary claim: one machine says little of another")
         left = _side(entry["left"], {"protocol": protocol} | ({"at": "1L"} if failure else {}))
         right = _side(entry["right"], _inherited(left))
+        if (left.minus is None) != (right.minus is None):
+            raise ValueError("'minus' stands on one side alone, and a gap is held against a gap")
         if failure and (set(entry["right"]) != {"at"} or left.minus or right.length <= left.train_length):
             raise ValueError("the right of a failure is no length past L alone, such as {at: 2L}")
+        if right == left:
+            raise ValueError("its right side is its left one")
         if not isinstance(primary := entry.get("primary", False), bool):
             raise ValueError(f"'primary' is {primary}, neither true nor false")
         paper = _source(entry["paper"], failure)
         margin = float(entry.get("margin", MARGIN if relation == "equal" else 0.0))
-        if not 0 <= margin < 1 or (margin == 0 and relation == "equal"):
-            raise ValueError(f"'margin' is {margin}, no share of the perplexity such as 0.01")
+        if not LEAST_MARGIN <= margin < 1 and (margin != 0 or relation == "equal"):
+            raise ValueError(f"'margin' is {margin:g}, no share of the perplexity such as 0.01")
+        if margin and relation == "less":
+            raise ValueError("'less' has no margin; 'not-above' has one")
         return Claim(
             name=entry["name"],
             left=left,
@@ -317,10 +327,18 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
     )
     if side.protocol not in (known := SPEEDS if inherited["protocol"] in SPEEDS else PROTOCOLS):
         raise unknown("protocol", str(side.protocol), known)
+    for key, value, of in (("stride", side.stride, "sliding"), ("block", side.block, "same-targets")):
+        if value is not None and (side.protocol != of or value < 1):
+            raise ValueError(f"'{key}' is {value}, and {of} alone has one, of 1 token or more")
+    if not all(1 <= tokens < MOST_TOKENS for tokens in (side.train_length, side.length)):
+        raise ValueError(f"{side} is of no length of 1 token or more")
     if "minus" not in entry:
         return side
     same = _inherited(side) | {"at": side.length, "extension": side.extension}
-    return replace(side, minus=_side(entry["minus"], same))
+    minus = _side(entry["minus"], same)
+    if minus == side:
+        raise ValueError(f"{side} is taken off itself")
+    return replace(side, minus=minus)
 
 
 def _length(at: str, train_length: int) -> int:

@@ -46,10 +46,15 @@ def short_table(verdicts: Sequence[Verdict]) -> Table:
         Column("ours", "these runs", right=False),
         Column("paper", "the paper", right=False),
     ]
-    rows = [[cell(one.claim.name), cell(one.text), _short(one), _printed_of(one.claim)] for one in verdicts]
-    return Table(
-        "Statements of papers", columns, [Section("", rows)], ["A ratio is that of the perplexities compared."]
-    )
+    rows = [[cell(_named(one.claim)), cell(one.text), _short(one), _printed_of(one.claim)] for one in verdicts]
+    notes = ["A ratio is that of the perplexities compared."]
+    if any(one.claim.left.minus for one in verdicts):
+        notes = ["A ratio is that of the perplexities compared, of a gap that of two such ratios."]
+    return Table("Statements of papers", columns, [Section("", rows)], notes)
+
+
+def _named(claim: Claim) -> str:
+    return f"{claim.name}, within {percent(claim.margin)}" if claim.margin else claim.name
 
 
 def _short(verdict: Verdict) -> Cell:

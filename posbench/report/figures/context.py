@@ -33,7 +33,8 @@ def by_context(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
     notes = [
         "Where a curve falls the longer context helps, where it rises it harms, where it is flat it is not used: up to "
         "L that says how much context is used at all. Bands: 95 % of the paired difference, over seeds and text of "
-        "three seeds or more, over the text alone of fewer."
+        "three seeds or more, over the text alone of fewer. In blocks of several targets the first ones of a block see "
+        "fewer tokens than the length says: at lengths of a few blocks a curve falls for that as well."
     ]
     if len(panes) > len(chosen):
         notes.append(CLOSER)

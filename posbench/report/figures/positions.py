@@ -41,9 +41,10 @@ def by_position(parts: Sequence[Part], name: str, title: str) -> Drawing | None:
             ends = [(curve.points[-1], curve.line) for curve in curves]
             end_labels(one, [(end.length, value(end), named(line, homes), look[id(line)]) for end, line in ends])
     notes = [
-        "Each line in the longest window that it was read in; dotted: the training length L. A curve that goes on "
-        "falling past L uses what lies there, one that rises is harmed by it. A point stands in the middle of its "
-        f"stretch of context; there is no interval. {LEFT_OUT}"
+        "Each line in the longest window that it was read in; dotted: the training length L. A curve that rises "
+        "past L is harmed by what lies there; one that falls a little may use it, or stand on easier targets, as those "
+        "of each stretch are others: the same ones are compared under the longer context. A point stands in the middle "
+        f"of its stretch; there is no interval. {LEFT_OUT}"
     ]
     if bases:
         notes.append(

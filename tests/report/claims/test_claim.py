@@ -21,6 +21,8 @@ from posbench.statistics import Estimate
 SHIPPED = [(name, claim) for name in files("study") for claim in study.load(name).claims]
 
 
+ALIBI: dict[str, Any] = {"encoding": "alibi", "train_length": 128, "at": "2L"}
+
 FAILURE: dict[str, Any] = {
     "left": {"encoding": "rope", "train_length": 128},
     "relation": "fails-by",
@@ -78,6 +80,16 @@ def test_equal_has_a_margin_of_one_percent_unless_it_says_another():
         ({"paper": {"table": "Table 5", "left": ["alibi", 128, 257], "right": ["alibi", 128, 128]}}, "Table 5 of the"),
         ({"paper": {"tabel": "Table 5"}}, "Did you mean 'table'"),
         (FAILURE | {"right": {"at": "1L"}}, "no length past L"),
+        ({"margin": 0.01}, "'less' has no margin"),
+        ({"relation": "equal", "margin": 1e-300}, "no share of the perplexity"),
+        ({"right": {"at": "2L"}}, "its right side is its left one"),
+        ({"left": ALIBI | {"minus": {"protocol": "sliding"}}}, "'minus' stands on one side alone"),
+        ({"left": ALIBI | {"minus": {}}, "right": {"at": "1L", "minus": {}}}, "is taken off itself"),
+        ({"left": ALIBI | {"stride": 64}}, "'stride' is 64, and sliding alone has one"),
+        ({"left": ALIBI | {"block": 0}, "protocol": "same-targets"}, "'block' is 0"),
+        ({"left": ALIBI | {"at": "0L"}}, "no length of 1 token"),
+        ({"left": ALIBI | {"train_length": -128}}, "no length of 1 token"),
+        ({"left": ALIBI | {"at": "99999999999L"}}, "no length of 1 token"),
         (FAILURE | {"right": {"at": "2L", "encoding": "alibi"}}, "no length past L alone"),
         (FAILURE | {"paper": {"table": "Table 2", "left": ["rope", 511]}}, "Table 2 of the paper has no rope"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import made
 import pytest
 
-from posbench.report.claims import claims_table, judge, parse
+from posbench.report.claims import claims_table, judge, parse, short_table
 from posbench.report.tables import FORMATS, render
 
 
@@ -60,12 +60,15 @@ def test_what_was_printed_nearest_to_this_length_stands_below_where_it_was_seen(
         left={"encoding": "alibi", "train_length": 128, "at": "1L"},
         right={"encoding": "sinusoidal", "at": "1L"},
         relation="less",
+        margin=0,
         paper={"table": "Table 5", "left": ["alibi", 512, 512], "right": ["sinusoidal", 512, 512]},
         nearest={"table": "Table 5", "left": ["alibi", 128, 128], "right": ["sinusoidal", 128, 128]},
     )
     found = lines(claims_table(judge(parse([one]), [])))
     assert "Press, Table 5 alibi 512 > 512 19.73 sinusoidal 512 > 512 20.05 0.984" in found
     assert "Press, Table 5, nearest L alibi 128 > 128 23.98 sinusoidal 128 > 128 23.81 1.007" in found
+    (row,) = short_table(judge(parse([one]), [])).sections[0].rows
+    assert row[-1].text == "0.984 (Press, Table 5), L = 512; at L = 128: 1.007 (Press, Table 5)"
 
 
 def test_what_was_not_measured_stays_in_the_table_with_the_reason(make):
