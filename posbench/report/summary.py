@@ -197,8 +197,8 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
         notes.append(
             f"longer context: same targets, {same.lengths[-1]:,} over L, with more of their own document before them. "
             "helps, harms, not used: better, worse, the same with it. fails at: the first length read past L that is "
-            "worse than L, interval above 1 (95 % for all lengths together); by: those between it and the one before were "
-            "not read."
+            "worse than L, interval above 1 (95 % for all lengths together); by: those between it and the one before "
+            "were not read."
         )
         halves = [
             f"{record['encoding']} ({record['train_length']:,}) {record['half']:.3f}"
