@@ -160,6 +160,18 @@ def test_references_and_runs_that_go_on_from_one_of_these_are_missed_too(script,
     assert "- `init_from`: 2 of 2 runs that go on from one of these" in page
 
 
+@pytest.mark.parametrize("text", ["{", "", "two: 5", "two: {stduy: two, commands: []}"])
+def test_a_list_of_folders_that_is_none_is_named(script, results, capsys, text: str):
+    (results / "studies.yaml").write_text(text, encoding="utf-8")
+    assert script.main(["check", "--results", str(results)]) == 2
+    assert "studies.yaml names no folders of results" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_listed_is_named_in_a_check_too(script, results, capsys):
+    assert script.main(["check", "tow", "--results", str(results)]) == 2
+    assert "Did you mean 'two'" in capsys.readouterr().err
+
+
 def test_the_page_opens_with_the_table_the_figure_and_the_primary_claims(results):
     text = (results / "README.md").read_text()
     assert text.index("| alibi | 16 |") < text.index("two/figures/answer.svg") < text.index("| ALiBi at 2 L |")

@@ -34,8 +34,8 @@ def basis(rows: Sequence[Row], known: Mapping[str, Recorded]) -> dict[str, str]:
         "epochs": _between((status.get("epochs") for status in statuses), ".2f"),
         "trained at": f"{_between(row.train_length for row in runs)} tokens",
         "read": _listed(f"{row.split} split of {row.corpus}" for row in rows),
-        "documents of a number": _between(row.documents for row in read),
-        "targets of a number": _between(row.targets for row in read),
+        "documents behind a number": _between(row.documents for row in read),
+        "targets behind a number": _between(row.targets for row in read),
         "read at": f"{_between(row.length for row in rows)} tokens at once",
     }
     return {name: text for name, text in found.items() if text}

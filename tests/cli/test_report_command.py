@@ -46,6 +46,28 @@ def test_the_page_goes_where_it_is_told(posbench: Posbench, measured: Path, tmp_
     assert Path(done.out.strip()) == tmp_path / "there" / "index.html"
 
 
+def test_another_page_of_that_name_is_not_written_over(posbench: Posbench, measured: Path, tmp_path: Path, monkeypatch):
+    """One of its own is."""
+    monkeypatch.setattr("posbench.report.page.drawings", lambda rows, bench: [])
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "index.html").write_text("<h1>mine</h1>")
+    done = posbench("report --out", str(there))
+    assert (done.status, (there / "index.html").read_text()) == (2, "<h1>mine</h1>")
+    assert f"{there / 'index.html'} was not written by posbench report." in done.err
+    (there / "index.html").unlink()
+    assert [posbench("report --out", str(there)).status for _ in range(2)] == [0, 0]
+
+
+def test_a_folder_that_cannot_be_made_is_named(posbench: Posbench, measured: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("posbench.report.page.drawings", lambda rows, bench: [])
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "figures").write_text("mine")
+    done = posbench("report --out", str(tmp_path / "there"))
+    assert done.status == 2
+    assert f"{tmp_path / 'there' / 'figures'} cannot be made" in done.err
+
+
 def test_a_study_of_which_nothing_was_measured_says_how_to(posbench: Posbench, measured: Path):
     done = posbench("report train_short_test_long")
     assert done.status == 2

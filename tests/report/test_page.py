@@ -159,8 +159,8 @@ def test_what_the_numbers_rest_on_is_told_from_the_rows(make):
     assert found["seeds"] == "1 to 2 of each recipe"
     assert found["models"] == "nano, 4 heads x 32"
     assert found["trained at"] == "128 to 256 tokens"
-    assert found["documents of a number"] == "5"
-    assert found["targets of a number"] == "98,304"
+    assert found["documents behind a number"] == "5"
+    assert found["targets behind a number"] == "98,304"
     assert found["read at"] == "128 to 256 tokens at once"
     assert "epochs" not in found
     assert "<dt>training tokens</dt><dd>1,000,000</dd>" in page(rows)
