@@ -30,6 +30,8 @@ def prepare() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
     sys.stdout = sys.stdout or _text(io.FileIO(1, "w", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # in an encoding that may lack ± and what a curve is drawn with
+        sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is sys.__stderr__:  # or both are None
         sys.stderr = _text(_Stderr(2, "w", closefd=False))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Rows = Sequence[Mapping[str, Any]]
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(rich_markup_mode=None)
 
 ENCODINGS = "none,sinusoidal,learned,rope,alibi,t5,shaw,kerple"
 PEERS = "none,learned,rope,alibi,t5"

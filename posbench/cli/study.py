@@ -15,7 +15,7 @@ from posbench.search_path import extra_dir
 
 STUDY = "train_short_test_long"
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback()

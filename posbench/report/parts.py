@@ -225,12 +225,13 @@ def _join_halves(groups: dict[tuple[Any, ...], list[Row]]) -> dict[tuple[Any, ..
 
 
 def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
+    # What references alone were counted at would be columns without a run.
+    lengths = sorted({row.length for row in rows if row.kind == "run"} or {row.length for row in rows})
+    rows = [row for row in rows if row.length in lengths]
     grouped: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         grouped.setdefault(_key(row), []).append(row)
     lines = [Line("", members[0], _by_length(members)) for members in grouped.values()]
-    # What references alone were counted at would be columns without a run.
-    lengths = sorted({row.length for row in rows if row.kind == "run"} or {row.length for row in rows})
     part = Part(
         shared,
         [line for line in lines if line.one.kind == "run"],

@@ -103,7 +103,8 @@ def test_a_reference_stands_apart_from_the_lines(make, reference):
 
 def test_lengths_are_those_of_runs_and_of_references_where_there_is_nothing_else(make, reference):
     bigram = [reference("bigram", length, 68.0) for length in (128, 256)]
-    assert [part.lengths for part in parts([make("rope", 128, 40.0), *bigram])] == [[128]]
+    (beside,) = parts([make("rope", 128, 40.0), *bigram])
+    assert (beside.lengths, list(beside.references[0].rows)) == ([128], [128])
     assert [part.lengths for part in parts(bigram)] == [[128, 256]]
 
 
