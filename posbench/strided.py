@@ -76,7 +76,7 @@ def leaves_out(vector: Tensor, n_queries: int, n_keys: int, window: Sliding | No
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return False
     farthest = (n_keys if window is None else min(window.size, n_keys)) - 1
-    own = vector.shape[1] - QUERIES
+    own = _keys(vector) - 1
     return bool((vector[:, own - farthest] - vector[:, own]).min() <= math.log(NEGLIGIBLE))
 
 
@@ -141,7 +141,7 @@ def reach(q: Tensor, k: Tensor, vector: Tensor) -> list[int]:
     score is at most |q| |k| / sqrt(D), and the bias says how much less it is worth. Of a batch it is the farthest.
     """
     n_queries, n_keys = q.shape[2], k.shape[2]
-    bias = vector[:, : vector.shape[1] - QUERIES + 1].double()  # of the farthest first
+    bias = vector[:, : _keys(vector)].double()  # of the farthest first
     beyond = bias.logcumsumexp(1).flip(1) - bias[:, -1:]  # (G, S): all from a distance on, over the own key
     own = (q * k[:, :, -n_queries:]).sum(-1)
     most = q.norm(dim=-1) * k.norm(dim=-1).amax(2, keepdim=True)
@@ -151,13 +151,18 @@ def reach(q: Tensor, k: Tensor, vector: Tensor) -> list[int]:
     return [min(n_keys, size + 1) for size in keys.tolist()]
 
 
+def _keys(vector: Tensor) -> int:
+    """How many keys a vector is for: the place behind that of distance 0."""
+    return vector.shape[1] - (QUERIES - 1)
+
+
 def _turned(vector: Tensor, n_queries: int, n_keys: int) -> Tensor:
     """The bias of queries that are the last of the keys, the last query in row 0: a view (G, T, S).
 
     Row r and column s lie S - 1 - r - s apart.
     """
-    first = vector.shape[1] - (QUERIES - 1) - n_keys
-    return vector.as_strided((len(vector), n_queries, n_keys), (vector.stride(0), 1, 1), first)
+    shape, strides = (len(vector), n_queries, n_keys), (vector.stride(0), 1, 1)
+    return vector.as_strided(shape, strides, _keys(vector) - n_keys)
 
 
 def _laid_out(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding | None) -> Tensor:
@@ -168,7 +173,7 @@ def _laid_out(q: Tensor, k: Tensor, v: Tensor, vector: Tensor, window: Sliding |
     def attended(a: int, b: int, keys: slice) -> Tensor:
         query = torch.arange(past + a, past + b, device=q.device)
         key = torch.arange(keys.start, keys.stop, device=q.device)
-        mask = vector[:, vector.shape[1] - QUERIES - query[:, None] + key].expand(1, q.shape[1], -1, -1)
+        mask = vector[:, _keys(vector) - 1 - query[:, None] + key].expand(1, q.shape[1], -1, -1)
         return F.scaled_dot_product_attention(q[:, :, a:b], k[:, :, keys], v[:, :, keys], attn_mask=mask)
 
     return by_blocks(attended, q, v, QUERIES, window)
@@ -199,7 +204,7 @@ def _gradients(
             dq[some, :, a:b] = d_scores @ k_
             dk[some, :, keys] += d_scores.transpose(2, 3) @ q_
         sums = _diagonals(d_bias.flip(-1)).flip(1)
-        first = vector.shape[1] - (QUERIES - 1) - seen
+        first = _keys(vector) - seen
         d_vector[:, first : first + sums.shape[1]] += sums.sum_to_size(len(vector), sums.shape[1])
     return dq, dk, dv, d_vector
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from posbench import records
 from posbench.report.claims.comparison import Comparison
-from posbench.report.claims.failure import Failure
+from posbench.report.claims.failure import LEVEL, Failure
 from posbench.statistics import Blocks, Estimate, by_documents, contrast, holm, with_text
 from posbench.statistics.bootstrap import variance
 
@@ -204,14 +204,13 @@ def _covers(interval: tuple[float, float], truth: float) -> bool:
 
 def false_support(shape: Shape, seeds: int, rng: np.random.Generator) -> dict[str, bool]:
     """Whether each kind of claim is supported where it is just not true."""
-    level = 0.05
 
     def p_value(truth: float, p: Callable[[Comparison], float]) -> float:
         return p(simulate(shape, seeds, truth, rng))
 
     def shown(lengths: dict[int, Comparison], fails: bool, margin: float = 0.0) -> bool:
         found, p = Failure(1, lengths).settled(margin, MARGIN)
-        return found == fails and p <= level
+        return found == fails and p <= LEVEL
 
     def at(comparison: Comparison) -> Estimate:
         assert comparison.deciding is not None
@@ -222,14 +221,14 @@ def false_support(shape: Shape, seeds: int, rng: np.random.Generator) -> dict[st
     one_above = lengths | {8: simulate(shape, seeds, MARGIN, rng)}
     by_half = lengths | {8: simulate(shape, seeds, MARGIN / 2, rng)}
     return {
-        "less, of two that are equal": less[0] <= level,
-        "not-above within 1 %, of one 1 % above": p_value(MARGIN, lambda one: at(one).below(MARGIN)) <= level,
-        "equal within 1 %, of one 1 % above": p_value(MARGIN, lambda one: at(one).within(MARGIN)) <= level,
+        "less, of two that are equal": less[0] <= LEVEL,
+        "not-above within 1 %, of one 1 % above": p_value(MARGIN, lambda one: at(one).below(MARGIN)) <= LEVEL,
+        "equal within 1 %, of one 1 % above": p_value(MARGIN, lambda one: at(one).within(MARGIN)) <= LEVEL,
         "fails-by, of a method that is the same at 9 lengths": shown(lengths, fails=True),
         "holds-to within 1 %, of a method 1 % above at one of 9": shown(one_above, fails=False, margin=MARGIN),
         "(fails-by contradicted, of a method half a percent above at one of 9)": shown(by_half, fails=False),
-        "any of 6 primary claims, all false, after Holm": min(holm(less)) <= level,
-        "any of 6 primary claims, all false, uncorrected": min(less) <= level,
+        "any of 6 primary claims, all false, after Holm": min(holm(less)) <= LEVEL,
+        "any of 6 primary claims, all false, uncorrected": min(less) <= LEVEL,
     }
 
 

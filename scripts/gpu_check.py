@@ -123,7 +123,8 @@ def _missing(tokens: Path, tiny: bool) -> Iterator[str]:
     right = version is not None and numbers >= OLDEST
     if not right:
         yield f"torch {'.'.join(map(str, OLDEST))} or later; there is {version or 'none'}"
-    if not tiny and not _driver_there():
+    driver = tiny or _driver_there()
+    if not driver:
         yield "an NVIDIA driver (libcuda.so.1)"
     if not tokens.is_dir():
         yield f"the folder of prepared token files {tokens}"
@@ -131,7 +132,7 @@ def _missing(tokens: Path, tiny: bool) -> Iterator[str]:
         yield from _missing_tokens(tokens)
     if right and not lacking:
         yield from _missing_beneath()
-    if right and not tiny and _driver_there():
+    if right and driver and not tiny:
         yield from _missing_on_cuda()
 
 

@@ -119,8 +119,7 @@ def _within(part: Part, line: Line, home: int) -> dict[str, Any]:
     failure = failing(part, line)
     found: dict[str, Any] = {"fails_at": None, "by": False, "not_to": None, "half": None}
     if failure is not None:
-        at = failure.at()
-        found |= {"fails_at": at, "by": at is not None and failure.since_unread(at), "not_to": max(failure.by_length)}
+        found |= {"fails_at": failure.at(), "by": failure.since_unread, "not_to": max(failure.by_length)}
     gain = compare_lines(line, home, line, home // 2) if line.measured(home // 2) and line.measured(home) else None
     return found if gain is None else found | {"half": exp(gain.mean)}
 

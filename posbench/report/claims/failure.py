@@ -61,10 +61,13 @@ class Failure:
                 return length
         return None
 
-    def since_unread(self, length: int) -> bool:
-        """Whether some of the lengths that would be looked at before one, since the last that was, were not read: then
-        it may have failed there already."""
-        before = [n for n in candidates(self.train_length, length) if n < length]
+    @property
+    def since_unread(self) -> bool:
+        """Whether the length that would be looked at before the one at which it fails was not read: then it may have
+        failed there already."""
+        if (at := self.at()) is None:
+            return False
+        before = [length for length in candidates(self.train_length, at) if length < at]
         return bool(before) and before[-1] not in self.by_length
 
     def lasts(self, tolerance: float) -> bool:
@@ -169,7 +172,7 @@ def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, Any] | None:
         "train_length": train_length,
         "seeds": found.by_length[read[0]].seeds,
         "fails_at": found.at(),
-        "by": (at := found.at()) is not None and found.since_unread(at),
+        "by": found.since_unread,
         "longest": read[-1],
         "lengths": read,
         "best": best,

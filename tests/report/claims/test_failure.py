@@ -95,11 +95,13 @@ def test_between_the_margin_and_the_tolerance_it_has_failed(make):
 
 
 def test_a_length_before_which_others_were_not_read_is_told_apart(make):
-    """Of L = 128: 136 is the first there is; before 256 there are 136 to 192."""
-    found = verdict(rows(make, dict(zip(LENGTHS, [1.2] * 5, strict=True)))).failure
-    assert [found.since_unread(length) for length in LENGTHS] == [False] * 5
-    rest = replace(found, by_length={length: one for length, one in found.by_length.items() if length >= 192})
-    assert [rest.since_unread(length) for length in (192, 256)] == [True, False]
+    """Of L = 128: 136 is the first there is; before 192 there are 136 to 160. Where it fails at 256, 192 was read."""
+    for first in LENGTHS:
+        whole = verdict(rows(make, {length: 1.2 if length >= first else 0.9 for length in LENGTHS})).failure
+        rest = replace(whole, by_length={length: one for length, one in whole.by_length.items() if length >= 192})
+        assert (whole.at(), whole.since_unread) == (first, False)
+        assert (rest.at(), rest.since_unread) == (max(first, 192), first <= 192)
+    assert not verdict(rows(make, dict.fromkeys(LENGTHS, 0.9))).failure.since_unread
 
 
 def test_as_many_lengths_are_looked_at_each_must_be_surer(make):
