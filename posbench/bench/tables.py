@@ -35,8 +35,10 @@ HOW = [
     "memory: of evaluation above a call of 128 tokens, of training above the process without a model (of what is "
     "compiled, with what the compiler leaves behind); each in a process of its own. tensors: those that one call of "
     "evaluation makes, as many as are alive at once; of a process's memory the allocator holds more, and by chance.",
-    "Evaluation: one call at a time, each operation by all threads. On a CPU posbench eval reads windows of up to "
-    "4,096 tokens side by side, each batch of them by threads of its own, and is faster there than one call is here.",
+    "Evaluation: one call at a time, each operation by all threads, with weights N(0, 1 / inputs) on both sides, whose "
+    "scores lie as far apart as a trained model's: how far a bias that falls is read hangs on them. On a CPU posbench "
+    "eval reads windows of up to 4,096 tokens side by side, each batch of them by threads of its own, and is faster "
+    "there than one call is here.",
     "GEMM bound: all matrix products of the step run alone at the shapes they have in it, in the faster of two ways: "
     "one after the other by all threads, or the parts of the batch at the same time, as the step computes them. Those "
     "inside fused attention are not among them; a bias that is learned has no fused gradient and scores that are "

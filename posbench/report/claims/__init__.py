@@ -5,7 +5,7 @@
     left: {encoding: alibi, train_length: 128, at: 2L}      # `at`: a multiple of L, a sum such as L+64, or tokens
     relation: not-above             # less | not-above | equal
     right: {at: 1L}                 # what it does not say is as on the left
-    margin: 0.01                    # a share of the right perplexity; of `equal` 0.01 unless said otherwise
+    margin: 0.01                    # a share of the right perplexity; `equal` has 0.01 unless it is given, `less` none
     protocol: nonoverlapping
     paper: {table: Table 5, left: [alibi, 128, 256], right: [alibi, 128, 128]}   # encoding, trained at, read at;
                                     # `paper: haviv` and so on where it is not Press et al. (published.csv)
@@ -13,8 +13,8 @@
     note: what else a reader should know of it              # optional
 
 A side may name an `extension`, a `protocol`, a `stride` and a `block` of its own, and `minus`, another reading that is
-taken off: `minus: {protocol: sliding}` makes it the gap between two protocols. In `paper`, `minus` is the table whose
-same cells are taken off.
+taken off: `minus: {protocol: sliding}`, on both sides, makes it the gap between two protocols. In `paper`, `minus` is
+the table whose same cells are taken off.
 
     relation: fails-by              # fails-by | holds-to: whether a method fails by that length (failure.py)
     left: {encoding: rope, train_length: 128}
