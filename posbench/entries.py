@@ -107,7 +107,7 @@ def read_yaml(file: Path, what: str) -> Any:
     try:
         return yaml.load(read_text(file), Loader)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
+        why = f"{reason(error)}." if isinstance(error, OSError) else " ".join(str(error).split())
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
             mark = error.problem_mark
             why = f"Line {mark.line + 1}, column {mark.column + 1}: {error.problem}."

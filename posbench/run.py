@@ -69,8 +69,11 @@ STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds
 
 
 def root() -> Path:
-    """The folder of all runs: $POSBENCH_RUNS, or ./runs."""
-    return Path(os.environ.get("POSBENCH_RUNS") or "runs")
+    """The folder of all runs: $POSBENCH_RUNS, or ./runs. Raises UserError where that is a file."""
+    found = Path(os.environ.get("POSBENCH_RUNS") or "runs")
+    if found.is_file():
+        raise UserError(f"{found}, where the runs are to be, is a file.", "Name a folder with POSBENCH_RUNS.")
+    return found
 
 
 def name(config: Config) -> str:

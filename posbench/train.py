@@ -74,9 +74,9 @@ def train(config: Config, command: str = "", say: Say = lambda text: None) -> Ru
     device = system.device(config.device)
     processes.refuse(config, device)
     told = (lambda text: None) if elastic.said() else say
+    run = Run(directory(config))
     prepared = tokens.prepare(config.data, initial.tokenizer(config), say=told)
     batches, valid = Batches(prepared.stream("train"), config), validation(prepared)
-    run = Run(directory(config))
     if _trained(run, config, batches.stream.digest, say):
         return run
     refuse_oversized(config, prepared.tokenizer.vocab_size)

@@ -462,6 +462,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return error.status
     for file in changed:
         print(file if given.action == "rebuild" else f"not as it is made: {file}")
+    if not changed:
+        print("All of it is as its rows give it.")
     return int(bool(changed) and given.action == "check")
 
 

@@ -118,7 +118,7 @@ def evaluate(
 def _evaluate(
     names: list[str], overrides: list[str], on: str | None, references: bool, force: bool, device: str, form: Format
 ) -> None:
-    from posbench import evaluate, run
+    from posbench import evaluate, records, run
     from posbench.compose import compose
     from posbench.report.lengths import length_tables
 
@@ -140,7 +140,8 @@ def _evaluate(
             else:
                 say(f"warning: {error.message} It is left out.")
     if not runs and not failed:
-        raise UserError(f"There is no finished run in {run.root()}.", "Train one: posbench train encoding=rope")
+        hint = "Rows without a model are not measured anew; posbench table shows them." if records.read() else None
+        raise UserError(f"There is no finished run in {run.root()}.", hint or "Train one: posbench train encoding=rope")
     evaluate.share_targets(eval, [one.config for one in runs])
     jobs = [(one, evaluate.requests(one.config, eval, on, extended)) for one in runs]
     if len(names) == 1:

@@ -73,7 +73,7 @@ def report(
             if found is None:
                 raise UserError(
                     f"Nothing of the study {plan.study.name} ({budget}) has been measured in {run.root()}.",
-                    f"posbench study run {study}",
+                    _elsewhere(study, plan, overrides, config_dir),
                 )
             made, folder = found, place(plan)
     if out is not None and (other := page.foreign(out)) is not None:
@@ -106,6 +106,17 @@ def _plan(name: str, budget: str, overrides: list[str] | None, config_dir: str |
 
     _, rest = launch.asked(settings(overrides))
     return study.plan(study.load(name), budget, rest, config_dir)
+
+
+def _elsewhere(name: str, empty: Plan, overrides: list[str] | None, config_dir: str | None) -> str:
+    """Where there is something to show, if not of that budget; or what to run for it."""
+    from posbench import pilot, records
+
+    for budget in empty.study.budgets:
+        if budget != empty.budget and pilot.asked(_plan(name, budget, overrides, config_dir).jobs):
+            return f"Of another budget there is something: {page_command(name, budget, overrides, config_dir)}"
+    line = run_command(name, empty.budget, overrides, config_dir)
+    return f"{line} does that; posbench report shows the runs there are." if records.read() else line
 
 
 def of_study(plan: Plan, command: str, measured_by: str, bench: Bench = ()) -> Report | None:

@@ -67,7 +67,9 @@ def _of_study(name: str, budget: str, words: list[str] | None) -> Callable[[], T
 
     _, rest = launch.asked(settings(words))  # the words of `study run`, as they stand
     plan = study.plan(study.load(name), budget, rest, say=say)
-    title = f"{plan.study.title} ({budget})"
+    seeds = sorted({job.config.seed for job in plan.jobs})
+    of_seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"  # more of them are asked for by name
+    title = f"{plan.study.title} ({budget}, {of_seeds})"
     # A new look at each, which remembers nothing of the last one.
     return lambda: status.overview(title, [(Run(job.run.path), job.requests) for job in plan.jobs])
 

@@ -78,15 +78,24 @@ def plan(
     from posbench import launch, pilot, study
     from posbench.report.claims.claim import LEAST_MARGIN
     from posbench.report.needs import needs_table, piloted
+    from posbench.unanswered import unanswered
 
     if not LEAST_MARGIN <= effect < 1:
         raise UserError(f"--effect {effect:g} is no share of the perplexity.", "As in --effect 0.01, for 1 %.")
     with extra_dir(config_dir):
         _, rest = launch.asked(settings(overrides))
         planned = study.plan(study.load(name), budget, rest, config_dir, say)
-    if not planned.study.claims:
-        raise UserError(f"The study {planned.study.name} makes no claims.", "posbench/report/claims says how.")
-    show(needs_table(piloted(planned.study.claims, pilot.rows(planned.jobs)), effect), format)
+    claims = [claim for claim in planned.study.claims if not claim.about_speed]
+    if not claims:
+        raise UserError(f"The study {planned.study.name} makes no claims of losses.", "docs/sweeps.md says how.")
+    for line in unanswered(claims, planned.jobs):
+        say(line)
+    verdicts = piloted(claims, pilot.rows(planned.jobs))
+    show(needs_table(verdicts, effect), format)
+    if all(verdict.comparison is None or verdict.comparison.seeds < 2 for verdict in verdicts):
+        words = [word for word in overrides or [] if not word.startswith("seed=")]
+        pilots = run_command(name, budget, [*words, "seed=1,2"], config_dir)
+        say(f"No claim has two seeds yet, which a pilot needs: {pilots}")
 
 
 def reproduce(
@@ -108,11 +117,14 @@ def reproduce(
 def _run(name: str, budget: str, words: list[str] | None, folder: str | None, form: Format) -> None:
     from posbench import cluster, launch, study
     from posbench.progress import duration
+    from posbench.unanswered import unanswered
 
     how, rest = launch.asked(settings(words))
     engine, rest = cluster.chosen(rest)
     how = cluster.on(how, engine)
     plan = study.plan(study.load(name), budget, rest, folder, say)
+    for line in unanswered(plan.study.claims, plan.jobs):
+        say(line)
     outcome = study.run(plan, say, say_row, how)
     if outcome.rows:
         show(outcome.tables(), form)

@@ -41,8 +41,10 @@ def length_tables(rows: Iterable[Row]) -> list[Table]:
 def numbered(tables: list[Table], found: Sequence[Part]) -> list[Table]:
     """The tables of parts; when there are several, each says which it is and the first why."""
     if len(tables) > 1:
-        for number, one in enumerate(tables, start=1):
-            one.title = f"Part {number} of {len(tables)}, {one.title}"
+        titles = [one.title for one in tables]
+        for number, (one, part) in enumerate(zip(tables, found, strict=True), start=1):
+            targets = f", {part.one.targets:,} targets" if titles.count(one.title) > 1 else ""
+            one.title = f"Part {number} of {len(tables)}, {one.title}{targets}"
         differing = [name for key, name in SHARED.items() if len({part.shared[key] for part in found}) > 1]
         tables[0].notes.append(
             f"In {len(tables)} parts, because the rows differ in {listed(differing)}: numbers of two parts do not "

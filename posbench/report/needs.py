@@ -39,7 +39,7 @@ def piloted(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
 def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
     """What each claim needs to be supported four times in five, if it is true by `effect`, a share of the perplexity;
     of a claim with a margin that, where the truth is no difference at all."""
-    records = [_record(verdict, effect) for verdict in verdicts if not verdict.claim.about_speed]
+    records = [_record(verdict, effect) for verdict in verdicts]
     return Table(
         "Seeds and targets that the claims need",
         COLUMNS,

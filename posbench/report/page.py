@@ -202,7 +202,8 @@ def _claims(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     for verdict, section in zip(ordered, whole.sections, strict=True):
         one = Table("", whole.columns, [tables.Section("", section.rows)])
         shown.append({"verdict": verdict, "heading": section.title.removeprefix(f"{verdict.text}: "), "table": one})
-    return {"shown": shown, "count": Counter(verdict.text for verdict in ordered), "notes": whole.notes}
+    count = Counter(verdict.text for verdict in ordered)
+    return {"title": whole.title, "shown": shown, "count": count, "notes": whole.notes}
 
 
 def _runs(rows: Sequence[Row], known: Mapping[str, Recorded]) -> list[dict[str, Any]]:

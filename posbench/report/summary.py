@@ -58,8 +58,12 @@ def summary_table(parts: Sequence[Part], bench: Bench = ()) -> Table | None:
         Column("train_length", "L"),
         Column("seeds", "seeds"),
         # What a narrow screen shows first is what is asked.
-        *([Column("all_verdict", "past L", right=False)] if flat else []),
-        *([Column("fails_at", "fails at"), Column("same_verdict", "longer context", right=False)] if same else []),
+        *([Column("all_verdict", "past L, nonoverlapping", right=False)] if flat else []),
+        *(
+            [Column("fails_at", "same targets: fails at"), Column("same_verdict", "longer context", right=False)]
+            if same
+            else []
+        ),
         Column("home", "perplexity at L"),
         *(_columns("all", flat) if flat else []),
         *(_columns("same", same) if same else []),
@@ -190,7 +194,8 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
     if flat:
         notes.append(
             f"past L: {flat.lengths[-1]:,} over L, in nonoverlapping windows, where longer ones lower the mean unless "
-            "the model gets worse past L, as fewer targets stand early in one."
+            "the model gets worse past L, as fewer targets stand early in one. So what is better there may fail on the "
+            "same targets."
         )
     if same:
         notes.append(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import made
 import pytest
 from conftest import Posbench
 
+from posbench import records
 from posbench.search_path import choices
 
 ENCODINGS = f"encoding: {', '.join(choices('encoding'))}"
@@ -121,7 +123,7 @@ CASES = [
     ("reproduce workers=0", "workers=0 is no number of jobs from 1 to 1024."),
     ("reproduce train.lenght=5", "There is no setting 'train.lenght'. Did you mean 'train.length'?"),
     ("study run train_short", "There is no study 'train_short'. Did you mean 'train_short_test_long'?"),
-    ("study run nowhere.yaml", "The study nowhere.yaml cannot be read."),
+    ("study run nowhere.yaml", "The study nowhere.yaml cannot be read.\nNo such file or directory."),
     ("study run train_short_test_long --budget ful", "There is no budget 'ful'. Did you mean 'full'?"),
     ("study run", "Missing argument 'NAME|FILE.yaml'"),
     ("status", "There is no run in"),
@@ -155,6 +157,25 @@ def test_a_mistake_is_named_with_the_nearest_valid_choice(posbench: Posbench, tm
     assert done.out == ""
     assert not list((tmp_path / "here").iterdir())
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["train encoding=rope", "eval", "table", "plot", "report", "runs", "status", "rm rope"]
+)
+def test_a_file_in_the_place_of_the_folder_of_runs_is_named(posbench: Posbench, tmp_path: Path, line: str):
+    (tmp_path / "runs").write_text("mine")
+    done = posbench(line)
+    assert (done.status, len(done.err.splitlines())) == (2, 2)
+    assert done.err.startswith(f"error: {tmp_path / 'runs'}, where the runs are to be, is a file.")
+    assert (tmp_path / "runs").read_text() == "mine"
+
+
+def test_rows_without_a_model_are_not_measured_anew(posbench: Posbench, tmp_path: Path):
+    behind = made.arrays([480.0])
+    records.write(tmp_path / "runs" / "rope-L128-nano-s1-12345678" / "rows", made.row(behind), behind)
+    done = posbench("eval")
+    assert done.status == 2
+    assert "Rows without a model are not measured anew; posbench table shows them." in done.err
 
 
 def test_a_traceback_is_there_for_whoever_asks(posbench: Posbench, monkeypatch: pytest.MonkeyPatch):

@@ -72,7 +72,21 @@ def test_a_study_of_which_nothing_was_measured_says_how_to(posbench: Posbench, m
     done = posbench("report train_short_test_long")
     assert done.status == 2
     assert "Nothing of the study train_short_test_long (default) has been measured" in done.err
-    assert "posbench study run train_short_test_long" in done.err
+    assert done.err.splitlines()[1] == (
+        "posbench study run train_short_test_long does that; posbench report shows the runs there are."
+    )
+
+
+def test_where_another_budget_was_measured_that_is_named(posbench: Posbench, measured: Path, monkeypatch):
+    """After `reproduce --smoke`, say."""
+    monkeypatch.setattr(
+        "posbench.pilot.asked", lambda jobs: [True] * any(job.config.train.tokens == 16_384 for job in jobs)
+    )
+    done = posbench("report train_short_test_long seed=2")
+    assert done.status == 2
+    assert done.err.splitlines()[1] == (
+        "Of another budget there is something: posbench report train_short_test_long seed=2 --budget smoke"
+    )
 
 
 def test_without_the_extra_a_sentence_says_how_to_get_it(posbench: Posbench, measured: Path, monkeypatch):

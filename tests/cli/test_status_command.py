@@ -34,7 +34,7 @@ def test_a_study_is_shown_run_by_run(posbench: Posbench, mine: Path):
     jobs = study.plan(study.load(str(mine))).jobs
     done = posbench(f"status {mine}")
     assert done.status == 0, done.err
-    assert done.out.startswith("Two of them (default)\n")
+    assert done.out.startswith("Two of them (default, seed 1)\n")
     for job in jobs:
         assert job.run.name in done.out
     assert "0 of 2" in done.out
@@ -81,6 +81,12 @@ def test_a_run_that_failed_before_step_0_is_shown_with_why_and_can_be_removed(po
     assert posbench("eval --no-references").err.startswith("error: There is no finished run in ")
     assert posbench("rm rope --yes --force").status == 0
     assert not run.path.exists()
+
+
+def test_the_title_of_a_study_says_of_which_seeds_it_is(posbench: Posbench, mine: Path):
+    """Other seeds are other runs, which one may have and not see."""
+    assert posbench(f"status {mine} seed=2").out.splitlines()[0].endswith("(default, seed 2)")
+    assert posbench(f"status {mine} seed=2,1").out.splitlines()[0].endswith("(default, seeds 1, 2)")
 
 
 def test_it_is_watched_until_all_is_done(posbench: Posbench, mine: Path, monkeypatch: pytest.MonkeyPatch):

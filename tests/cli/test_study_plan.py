@@ -52,6 +52,14 @@ def test_before_anything_is_measured_it_says_so(posbench: Posbench, mine: Path):
     done = posbench(f"study plan {mine}")
     assert done.status == 0, done.err
     assert "not measured" in done.out
+    assert done.err.splitlines()[-1].endswith(f"posbench study run {mine} seed=1,2")
+
+
+def test_claims_that_its_runs_cannot_answer_are_named(posbench: Posbench, mine: Path):
+    mine.write_text(STUDY.replace("encoding: rope", "encoding: rpoe"))
+    done = posbench(f"study plan {mine}")
+    assert done.status == 0, done.err
+    assert "The study lists no run of rpoe trained at 512 (of rope trained at 512 it does)" in done.err
 
 
 @pytest.mark.parametrize(
@@ -71,3 +79,9 @@ def test_a_study_without_claims_has_nothing_to_plan(posbench: Posbench, mine: Pa
     mine.write_text("runs: [[encoding=rope]]")
     done = posbench(f"study plan {mine}")
     assert (done.status, "makes no claims" in done.err) == (2, True), done.err
+
+
+def test_nor_has_one_of_speeds_alone(posbench: Posbench, mine: Path):
+    mine.write_text(STUDY.replace("nonoverlapping", "training").replace("at: 2L", "encoding: alibi, at: 1L"))
+    done = posbench(f"study plan {mine}")
+    assert (done.status, "makes no claims of losses" in done.err) == (2, True), done.err

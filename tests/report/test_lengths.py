@@ -32,6 +32,19 @@ STUDY = {
 }
 
 
+def test_parts_of_the_same_name_say_how_many_targets_each_has(make):
+    rows = [make("none", 128, 60.0), make("none", 128, 61.0, targets_digest="other", targets=64)]
+    rows.append(make("none", 128, 62.0, split="validation"))
+    assert [one.title.split(", ", 1)[1] for one in length_tables(rows)] == [
+        f"nonoverlapping: {of}"
+        for of in (
+            f"test split of {rows[0].corpus}, tokenizer {rows[0].tokenizer} (2,048), {rows[0].targets:,} targets",
+            f"test split of {rows[0].corpus}, tokenizer {rows[0].tokenizer} (2,048), 64 targets",
+            f"validation split of {rows[0].corpus}, tokenizer {rows[0].tokenizer} (2,048)",
+        )
+    ]
+
+
 def test_the_training_length_is_marked_in_each_line(make, reference):
     text = render(length_tables(study(make, reference)))
     assert line_of(text, "alibi") == ["alibi", "128", "1", "43.40 ±0.43*", "42.40 ±0.42"]

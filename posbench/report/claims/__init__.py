@@ -1,4 +1,4 @@
-"""A claim is data: two measured values, the relation a paper saw between them, and where it printed it.
+"""A claim is data: two measured values, the relation between them, and where a paper printed it, if one did.
 
     name: ALiBi at 2 L is not above its value at L
     primary: true                   # at most 6 of a study, named before it is run; the others are exploratory
@@ -8,7 +8,8 @@
     margin: 0.01                    # a share of the right perplexity; `equal` has 0.01 unless it is given, `less` none
     protocol: nonoverlapping
     paper: {table: Table 5, left: [alibi, 128, 256], right: [alibi, 128, 128]}   # encoding, trained at, read at;
-                                    # `paper: haviv` and so on where it is not Press et al. (published.csv)
+                                    # `paper: haviv` and so on where it is not Press et al. (published.csv);
+                                    # no `paper` at all: a question of one's own
     nearest: {...}                  # the cells at the training length nearest to this one's, where it is seen elsewhere
     note: what else a reader should know of it              # optional
 

@@ -149,9 +149,9 @@ class Claim:
     right: Side
     margin: float
     protocol: str
-    paper: Source | Curve
-    """where it was seen"""
-    nearest: Source | Curve
+    paper: Source | Curve | None = None
+    """where it was seen; None of a question of one's own"""
+    nearest: Source | Curve | None = None
     """what that paper, or another, has at the training length nearest to this one's"""
     primary: bool = False
     note: str | None = None
@@ -260,7 +260,9 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             raise ValueError("its right side is its left one")
         if not isinstance(primary := entry.get("primary", False), bool):
             raise ValueError(f"'primary' is {primary}, neither true nor false")
-        paper = _source(entry["paper"], failure)
+        if "nearest" in entry and "paper" not in entry:
+            raise ValueError("'nearest' stands beside a 'paper' alone")
+        paper = _source(entry["paper"], failure) if "paper" in entry else None
         margin = float(entry.get("margin", MARGIN if relation == "equal" else 0.0))
         if not LEAST_MARGIN <= margin < 1 and (margin != 0 or relation == "equal"):
             raise ValueError(f"'margin' is {margin:g}, no share of the perplexity such as 0.01")
@@ -377,7 +379,8 @@ def _cell(entry: Mapping[str, Any], side: str, parts: Sequence[str]) -> Any:
 
 
 def sources(claim: Claim) -> Iterator[Source | Curve]:
-    """Where it was seen, and what stands nearest to it, if that is another cell."""
-    yield claim.paper
-    if claim.nearest != claim.paper:
+    """Where it was seen, and what stands nearest to it, if that is another cell; of a question of one's own nothing."""
+    if claim.paper is not None:
+        yield claim.paper
+    if claim.nearest is not None and claim.nearest != claim.paper:
         yield claim.nearest

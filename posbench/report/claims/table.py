@@ -29,7 +29,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> Table:
     """A section a claim, the primary ones first."""
     sections = [Section(_heading(verdict), _rows(verdict)) for verdict in in_order(verdicts)]
     return Table(
-        "Statements of papers, held against these runs",
+        f"{_statements(verdicts)}, held against these runs",
         COLUMNS,
         sections,
         _notes(verdicts),
@@ -44,13 +44,22 @@ def short_table(verdicts: Sequence[Verdict]) -> Table:
         Column("claim", "statement", right=False),
         Column("verdict", "", right=False),
         Column("ours", "these runs", right=False),
-        Column("paper", "the paper", right=False),
     ]
-    rows = [[cell(_named(one.claim)), cell(one.text), _short(one), _printed_of(one.claim)] for one in verdicts]
-    notes = ["A ratio is that of the perplexities compared."]
-    if any(one.claim.left.minus for one in verdicts):
-        notes = ["A ratio is that of the perplexities compared, of a gap that of two such ratios."]
-    return Table("Statements of papers", columns, [Section("", rows)], notes)
+    rows = [[cell(_named(one.claim)), cell(one.text), _short(one)] for one in verdicts]
+    if any(one.claim.paper for one in verdicts):
+        columns.append(Column("paper", "the paper", right=False))
+        rows = [[*row, _printed_of(one.claim)] for row, one in zip(rows, verdicts, strict=True)]
+    gaps = ", of a gap that of two such ratios" if any(one.claim.left.minus for one in verdicts) else ""
+    notes = [
+        f"A ratio is that of the perplexities compared{gaps}, turned so that it is below 1 where a statement of "
+        "better, worse, slower or smaller is so."
+    ]
+    return Table(_statements(verdicts), columns, [Section("", rows)], notes)
+
+
+def _statements(verdicts: Sequence[Verdict]) -> str:
+    """Whose they are: a study's own have no paper."""
+    return "Statements of papers" if all(one.claim.paper for one in verdicts) else "Statements"
 
 
 def _named(claim: Claim) -> str:
@@ -68,6 +77,8 @@ def _short(verdict: Verdict) -> Cell:
 
 def _printed_of(claim: Claim) -> Cell:
     """Where the statement was seen, and what was printed at the nearest L, which may say the contrary."""
+    if claim.paper is None:
+        return EMPTY
     seen, *nearest = sources(claim)
     at = [f"; at L = {_trained_at(source):,}: {_printed(source)}" for source in nearest]
     return cell(f"{_printed(seen)}{f', L = {_trained_at(seen):,}' if nearest else ''}{''.join(at)}")
@@ -282,7 +293,9 @@ def _record(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _source_record(name: str, source: Source | Curve) -> dict[str, Any]:
+def _source_record(name: str, source: Source | Curve | None) -> dict[str, Any]:
+    if source is None:
+        return {f"{name}_source": None}
     left = source.left
     found: dict[str, Any] = {f"{name}_source": left.source, f"{name}_model": left.model}
     if isinstance(source, Curve):

@@ -8,6 +8,7 @@ from typing import Any
 import made
 import pytest
 
+from posbench.errors import UserError
 from posbench.report.claims import claims_table, judge, parse, short_table
 from posbench.report.tables import FORMATS, render
 
@@ -41,6 +42,30 @@ def test_both_numbers_their_ratio_and_the_papers_stand_in_the_table(make):
     source = f"{record['paper_source']}; {record['paper_model']}."
     assert source in table.notes
     assert record["paper_model"] == "16 layers x 1024, 8 heads, 247M"
+
+
+def test_a_question_of_ones_own_stands_there_without_a_paper(make):
+    own = claim()
+    del own["paper"]
+    rows = [make("alibi", 256, 45.0), make("alibi", 128, 50.0)]
+    table, short = claims_table(judge(parse([own]), rows)), short_table(judge(parse([own]), rows))
+    assert table.title == "Statements, held against these runs"
+    assert [line.split()[0] for line in lines(table) if line.startswith(("these", "Press", "contradicted"))] == [
+        "these",
+        "contradicted",
+    ]
+    assert json.loads(render(table, "json"))[0]["rows"][0]["paper_source"] is None
+    assert (short.title, [column.title for column in short.columns]) == ("Statements", ["statement", "", "these runs"])
+    mixed = short_table(judge(parse([own, claim(name="seen elsewhere")]), rows))
+    assert (mixed.title, mixed.columns[-1].title) == ("Statements", "the paper")
+    assert [row[-1].text for row in mixed.sections[0].rows] == ["", "0.905 (Press, Table 5)"]
+
+
+def test_nearest_stands_beside_a_paper_alone():
+    own = claim(nearest=claim()["paper"])
+    del own["paper"]
+    with pytest.raises(UserError, match="'nearest' stands beside a 'paper' alone"):
+        parse([own])
 
 
 def test_seeds_and_p_value_stand_in_the_heading_and_the_interval_beside_the_ratio(make):

@@ -8,7 +8,6 @@ import made
 import pytest
 
 from posbench.report.claims import claims_table, judge, parse
-from posbench.report.needs import needs_table
 from posbench.report.tables import render
 
 
@@ -76,7 +75,3 @@ def test_the_table_has_speeds_beside_those_of_the_paper():
     assert "0.500 to 0.500" in ours
     assert ("20,000 words/s" in press, "28,500 words/s" in press, "0.702" in press) == (True, True, True)
     assert "another may turn it round" in text
-
-
-def test_no_number_of_seeds_makes_a_speed_surer():
-    assert needs_table([verdict([2.0] * 6, [1.0] * 6)], 0.01).records == []
