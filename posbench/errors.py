@@ -196,6 +196,8 @@ def _bad_setting(error: OmegaConfBaseException) -> UserError:
             if said := foreign(setting):
                 return UserError(f"There is no setting '{key}'.", said)
         return no_setting(key, error.parent_node or {})
+    if "NoneType" in text or "is not Optional" in text:
+        return UserError(f"{key} cannot be empty.")
     if "is not a ListConfig" in text:
         return UserError(f"{key}: this is no list.", f"Write it in brackets, as in {key}=[128,256].")
     if "does not support deletion" in text:

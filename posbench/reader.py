@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from posbench import extensions, files, initial, system
-from posbench.config import trained_length
+from posbench.config import Config, trained_length
 from posbench.data import tokens
 from posbench.data.tokens import Prepared
 from posbench.data.windows import generators, nonoverlapping
@@ -99,6 +99,30 @@ def dtype(run: Run, kind: str) -> str:
     return "bfloat16" if kind == "cuda" and run.record["decisions"]["precision"] == "bf16" else "float32"
 
 
+def about(config: Config, run: str, identity: Mapping[str, Any], corpus: str, vocab_size: int) -> About:
+    """What the rows of a run say of it; `run` is its name, `corpus` that of its text."""
+    return About(
+        kind="run",
+        run=run,
+        encoding=label(config.encoding, config.extension),
+        extended="class" in config.extension,
+        init_from=config.init_from["name"] if config.init_from else None,
+        recipe=initial.recipe(config, identity),
+        setup=initial.setup(config, identity),
+        settings=settings(identity),
+        heads=config.model.heads,
+        head_dim=config.model.width // config.model.heads,
+        model=config.model.name,
+        seed=config.seed,
+        train_length=config.train.length,
+        train_tokens=config.train.tokens,
+        trained_on=corpus,
+        corpus=corpus,
+        tokenizer=config.tokenizer["name"],
+        vocab_size=vocab_size,
+    )
+
+
 def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
     """A run's model, loaded when it is first needed. Raises `UserError` when it is not finished.
 
@@ -106,8 +130,7 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
     """
     if weights:
         run.refuse_unfinished()
-    config, who = run.config, run.record["identity"]
-    name, start = label(config.encoding), trained_length(config)
+    config, name, start = run.config, label(run.config.encoding), trained_length(run.config)
     read_in = dtype(run, device.type)
 
     @cache
@@ -178,25 +201,12 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
         return with_encoding(replace(reader, extension=key), {**described, **(found or {})}, length, reason)
 
     reader = Reader(
-        about=About(
-            kind="run",
-            run=run.name,
-            encoding=label(config.encoding, config.extension),
-            extended="class" in config.extension,
-            init_from=config.init_from["name"] if config.init_from else None,
-            recipe=initial.recipe(config, who),
-            setup=initial.setup(config, who),
-            settings=settings(who),
-            heads=config.model.heads,
-            head_dim=config.model.width // config.model.heads,
-            model=config.model.name,
-            seed=config.seed,
-            train_length=config.train.length,
-            train_tokens=config.train.tokens,
-            trained_on=run.record["corpus"]["name"],
-            corpus=run.record["corpus"]["name"],
-            tokenizer=config.tokenizer["name"],
-            vocab_size=run.record["tokenizer"]["vocab_size"],
+        about=about(
+            config,
+            run.name,
+            run.record["identity"],
+            run.record["corpus"]["name"],
+            run.record["tokenizer"]["vocab_size"],
         ),
         run_hash=run.hash,
         step=run.status()["step"],

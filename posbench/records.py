@@ -17,11 +17,14 @@ import math
 import sys
 import types
 import warnings
+import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property, lru_cache
+from datetime import datetime
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
@@ -236,6 +239,8 @@ def load(path: Path) -> Row:
             raise UserError(f"{path} is a row of format {record['key']['format']}; this posbench reads {FORMAT}.")
         row = Row(**{name: value for kind in KINDS for name, value in record[kind].items()}, path=path)
         complete = checksum == _sha256(record) and path.stem == file_name(row)
+        if complete and not _sound(row):
+            raise ValueError(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {reason(error)}.") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -250,21 +255,78 @@ def load(path: Path) -> Row:
 
 
 def arrays(row: Row) -> Arrays | None:
-    """The losses behind a row that was read or written; None for an n/a row."""
+    """The losses behind a row that was read or written; None for an n/a row.
+
+    Raises `UserError` where the file beside the row holds anything else: `load` does not open it, which takes longer
+    than all the rest of it.
+    """
     if row.arrays_sha256 is None:
         return None
     assert row.path is not None
-    return _arrays(row.path.with_suffix(".npz"), row.arrays_sha256)
+    return _arrays(row.path.with_suffix(".npz"), row.arrays_sha256, row.targets)
 
 
 @lru_cache(maxsize=64)
-def _arrays(file: Path, sha256: str) -> Arrays:
+def _arrays(file: Path, sha256: str, targets: int) -> Arrays:
     """Kept for a while, since a table holds one row against many. `sha256` tells those of a row measured anew."""
-    with np.load(file, allow_pickle=False) as stored:
-        found = {name: stored[name] for name in stored.files}
-    for array in found.values():
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            found = Arrays(**{name: stored[name] for name in stored.files})
+        if not _behind(found, targets):
+            raise ValueError(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {reason(error)}.") from error
+    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{file} does not hold the losses of a row of posbench.") from error
+    for array in vars(found).values():
         array.setflags(write=False)
-    return Arrays(**found)
+    return found
+
+
+def _behind(found: Arrays, targets: int) -> bool:
+    """Whether arrays are those behind a row of so many targets."""
+    blocks = [found.document, found.first, found.count, found.bytes, found.nats]
+    bins = [found.position, found.position_count, found.position_nats]
+    if any(array.ndim != 1 or len(array) != len(of[0]) for of in (blocks, bins) for array in of):
+        return False
+    if any(array.dtype.kind not in "iu" for of in (blocks, bins) for array in of[:-1]):
+        return False
+    if any(nats.dtype.kind != "f" or not np.isfinite(nats).all() for nats in (found.nats, found.position_nats)):
+        return False
+    return len(found.count) > 0 and int(found.count.sum()) == targets
+
+
+@cache
+def _allowed() -> dict[str, tuple[Any, ...]]:
+    """Of each stored field the types it may be of, or the words it may be."""
+    hints = get_type_hints(Row)
+    return {name: get_args(hints[name]) or (hints[name],) for kind in KINDS.values() for name in kind.__annotations__}
+
+
+def _sound(row: Row) -> bool:
+    """Whether each field of a row is of its type, every number one that can be reckoned with, and what came out whole.
+
+    Raises `ValueError`, `KeyError` or `TypeError` for a text that does not say what it has to.
+    """
+    if not all(_fits(value, _allowed()[name]) for name, value in _values(row).items()):
+        return False
+    datetime.fromisoformat(row.time)
+    if row.extension is not None:
+        _ = parse_json(row.extension)["name"]
+    if row.status == "n/a":
+        return bool(row.reason) and row.arrays_sha256 is None
+    return None not in (row.nats, row.loss, row.arrays_sha256)
+
+
+def _fits(value: Any, allowed: tuple[Any, ...]) -> bool:
+    """Whether a value that was JSON is of one of these types, or one of these words. A float may have no fraction."""
+    if isinstance(value, str):
+        return str in allowed or value in allowed
+    if isinstance(value, float):
+        return float in allowed and math.isfinite(value)
+    if type(value) is int:
+        return (int in allowed or float in allowed) and abs(value) < 2**63
+    return type(value) in allowed
 
 
 def read(paths: Iterable[Path | str] | None = None) -> list[Row]:

@@ -69,10 +69,11 @@ STATUS_NUMBERS = ("step", "steps", "tokens", "epochs", "loss", "valid", "seconds
 
 
 def root() -> Path:
-    """The folder of all runs: $POSBENCH_RUNS, or ./runs. Raises UserError where that is a file."""
+    """The folder of all runs: $POSBENCH_RUNS, or ./runs. Raises UserError where that is a file, or lies below one."""
     found = Path(os.environ.get("POSBENCH_RUNS") or "runs")
-    if found.is_file():
-        raise UserError(f"{found}, where the runs are to be, is a file.", "Name a folder with POSBENCH_RUNS.")
+    there = next((place for place in (found, *found.parents) if os.path.lexists(place)), found)
+    if os.path.lexists(there) and not there.is_dir():
+        raise UserError(f"{there}, where the runs are to be, is a file.", "Name a folder with POSBENCH_RUNS.")
     return found
 
 
@@ -256,7 +257,25 @@ class Run:
         return read_metrics(self.path / "metrics.jsonl")
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer the run was trained with."""
+        """The tokenizer the run was trained with.
+
+        Where only the rows of a run were kept, its text has it too. Raises UserError when that has another one.
+        """
+        file = self.path / "tokenizer.json"
+        if file.exists() or self.status()["state"] != "rows only":
+            return self._stored_tokenizer()
+        from posbench import initial
+        from posbench.data import tokens
+
+        tokenizer = tokens.prepare(self.config.data, initial.tokenizer(self.config)).tokenizer
+        if tokenizer.fingerprint != self.record["tokenizer"]["fingerprint"]:
+            raise UserError(
+                f"{self.name} was trained with another tokenizer than its text has here, and {file} is missing.",
+                "Bring it back, or the text of the training. " + REMOVE,
+            )
+        return tokenizer
+
+    def _stored_tokenizer(self) -> Tokenizer:
         from posbench.data.tokenizer import Tokenizer
 
         try:
@@ -338,7 +357,7 @@ class Run:
                 f"gives {ids_digest[:12]}.",
                 "The text or its tokenizer has changed. " + REMOVE,
             )
-        self.tokenizer()
+        self._stored_tokenizer()
 
     def write_status(self, state: str, **fields: Any) -> None:
         here = {"host": socket.gethostname(), "time": _now()}

@@ -26,7 +26,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def _load(name: str, within: tuple[Path, ...]) -> Study:
     if not isinstance(found, Mapping):
         raise UserError(f"{here} is no mapping of keys.", f"key of a study: {', '.join(KEYS)}")
     _known("key of a study", found, KEYS)
-    runs = [entries.words(here, "a run", own) for own in entries.listed(found.get("runs"))]
+    runs = [_run(here, own) for own in entries.listed(found.get("runs"))]
     for one in _texts(here, found, "runs_from"):
         runs += _runs_from(file.parent / one)
     if not runs:
@@ -146,6 +146,13 @@ def _load(name: str, within: tuple[Path, ...]) -> Study:
     return study
 
 
+def _run(here: str, entry: Any) -> list[str]:
+    """The overrides of one; an empty list is a run at the common settings, and nothing at all a slip."""
+    if entry is None or entry == "":
+        raise UserError(f"{here} has an empty run.", "As in runs: [[encoding=rope], [encoding=alibi]]")
+    return entries.words(here, "a run", entry)
+
+
 def _texts(here: str, found: Mapping[str, Any], key: str) -> list[str]:
     """The texts that stand under a key, in a list or alone."""
     return [text for one in entries.listed(found.get(key)) if (text := entries.text(here, key, one)) is not None]
@@ -156,6 +163,7 @@ def _evals(here: str, entry: Any) -> dict[str, dict[str, Any]]:
     evals = entries.mapping(here, "'evals'", entry)
     found = {name: entries.mapping(here, "an eval", settings) for name, settings in evals.items()}
     for name, settings in found.items():
+        _known("setting of an eval", settings, [one.name for one in fields(Eval)])
         for key, value in settings.items():
             if any(isinstance(one, Mapping | list) for one in entries.listed(value)):
                 raise UserError(
@@ -222,12 +230,12 @@ def plan(
     extra = ["--config-dir", folder] if folder else []
     listed, jobs = [], []
     for own in study.runs:
-        with _naming(own):
+        with _naming(f"run {shlex.join(own)}"):
             listed.append(combinations(_last([*common, *own, *overrides])))
     refuse_too_many(f"The study {study.name}", count := sum(map(len, listed)))
     tell_many(count, say)
     for own, words_of in zip(study.runs, listed, strict=True):
-        with _naming(own):
+        with _naming(f"run {shlex.join(own)}"):
             for words in words_of:
                 config = compose(words)
                 jobs.append(Job(config, shlex.join(["posbench", "train", *words, *extra]), run_name(config)))
@@ -238,7 +246,8 @@ def plan(
     evals = []
     for name, settings in study.evals.items():
         settings = settings | chosen["evals"].get(name, {})
-        evals.append(compose([f"eval.{key}={_hydra(value)}" for key, value in settings.items()]).eval)
+        with _naming(f"eval {name}"):
+            evals.append(compose([f"eval.{key}={_hydra(value)}" for key, value in settings.items()]).eval)
     for eval in evals:
         evaluate.share_targets(eval, [job.config for job in jobs])
     asked = [[one for eval in evals for one in evaluate.requests(job.config, eval)] for job in jobs]
@@ -247,12 +256,12 @@ def plan(
 
 
 @contextmanager
-def _naming(own: Sequence[str]) -> Iterator[None]:
-    """Within it, a `UserError` says in which run of the study it is."""
+def _naming(what: str) -> Iterator[None]:
+    """Within it, a `UserError` says in which run or eval of the study it is."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"In the run {shlex.join(own)}: {error.message}", error.hint) from error
+        raise UserError(f"In the {what}: {error.message}", error.hint) from error
 
 
 def _last(words: Sequence[str]) -> list[str]:

@@ -1,75 +1,89 @@
-"""What the claims of a study want and nothing that it lists measures: said before the first run, not after the last."""
+"""What the claims of a study want and nothing that it lists measures: said before the first run, not after the last.
+
+The claims are judged as they will be, on rows as the study will give them, of no loss to speak of: what is *not
+measured* among these will not be. A length that an encoding cannot read is not known before.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
+from posbench import extensions, reader
 from posbench.errors import closest
-from posbench.evaluate import Request
-from posbench.identity import label
+from posbench.identity import hash8, identity, label
 from posbench.job import Job
-from posbench.report.claims import Claim
-from posbench.report.claims.claim import Side
-from posbench.report.claims.failure import candidates
+from posbench.records import Row
+from posbench.report.claims import Claim, judge
 
 
-def unanswered(claims: Iterable[Claim], jobs: Iterable[Job]) -> list[str]:
-    """A line for each thing that is missing, with the nearest one there is and the first claim that wants it.
+def unanswered(claims: Iterable[Claim], jobs: Sequence[Job]) -> list[str]:
+    """A line for each thing that is missing: the first claim that wants it, and the nearest there is.
 
     Speeds are none of a study's business. A run that starts from one of these, fine-tuned say, is not listed either,
     and its claims are named here.
     """
-    runs: dict[tuple[str, int], list[Request]] = {}
-    for job in jobs:
-        config = job.config
-        runs.setdefault((label(config.encoding, config.extension), config.train.length), []).extend(job.requests)
+    rows = [row for job in jobs for row in _rows(job)]
+    configs = [job.config for job in jobs]
+    trained = [f"{label(one.encoding, one.extension)} trained at {one.train.length:,}" for one in configs]
     wanted: dict[str, list[str]] = {}
-    unread: dict[str, set[int]] = {}
-    for claim in claims:
-        for side, lengths in _readings(claim):
-            what, missing = _missing(side, lengths, runs)
-            if what is not None:
-                unread.setdefault(what, set()).update(missing)
-                if claim.name not in (names := wanted.setdefault(what, [])):
-                    names.append(claim.name)
-    return [_line(what, sorted(unread[what]), names) for what, names in wanted.items()]
+    for verdict in judge([claim for claim in claims if not claim.about_speed], rows):
+        if verdict.reason is not None:
+            found = _not_listed(verdict.claim, trained) or verdict.reason
+            wanted.setdefault(found, []).append(verdict.claim.name)
+    return [_line(why, names) for why, names in wanted.items()]
 
 
-def _readings(claim: Claim) -> Iterator[tuple[Side, list[int]]]:
-    """What has to be read for a claim: each of its sides with its lengths."""
-    if claim.about_failure:
-        home = claim.left.train_length
-        yield claim.left, [home, *candidates(home, claim.right.length)]
-    elif not claim.about_speed:
-        for side in (claim.left, claim.right):
-            yield from ((reading, [reading.length]) for _, reading in side.readings)
+def _rows(job: Job) -> list[Row]:
+    """Those that a job will give, as far as they are known before. Texts and sets of targets go by what they are chosen
+    by, so that equal ones are equal."""
+    config = job.config
+    who = identity(config)
+    about = asdict(reader.about(config, job.label, who, config.data["name"], 0))
+    own_text = {key: value for key, value in config.data.items() if key != "attend"}
+    return [
+        Row(
+            **about,
+            run_hash=hash8(who),
+            step=0,
+            extension=request.extension and extensions.key(extensions.read(request.extension)),
+            protocol=request.protocol,
+            length=request.length,
+            stride=request.stride,
+            block=request.block,
+            min_context=request.min_context,
+            split=request.split,
+            corpus_hash=_text(request.on or own_text),
+            tokenizer_hash=_text(config.tokenizer),
+            targets_digest=_text([request.targets, request.block, request.min_context]),
+            dtype="",
+            status="ok",
+            loss=0.0,
+            targets=0,
+            documents=0,
+            device="",
+            threads=0,
+            time="",
+        )
+        for request in job.requests
+    ]
 
 
-def _missing(
-    side: Side, lengths: Sequence[int], runs: dict[tuple[str, int], list[Request]]
-) -> tuple[str | None, list[int]]:
-    """What a study lacks for a side, and the lengths at which; None where it lacks nothing."""
-    if (side.encoding, side.train_length) not in runs:
-        trained = f"{side.encoding} trained at {side.train_length:,}"
-        near = closest(trained, (f"{encoding} trained at {length:,}" for encoding, length in runs))
-        return f"The study lists no run of {trained}{f' (of {near} it does)' if near else ''}", []
-    asked = [one for one in runs[side.encoding, side.train_length] if _is(one, side)]
-    under = "" if side.extension is None else f" under {side.extension}"
-    missing = [length for length in lengths if length not in {one.length for one in asked}]
-    what = f"The study does not read {side.encoding} trained at {side.train_length:,}{under} with {side.how}"
-    return (what, missing if asked else []) if missing else (None, [])
+def _text(chosen_by: object) -> str:
+    return json.dumps(chosen_by, sort_keys=True)
 
 
-def _is(request: Request, side: Side) -> bool:
-    extension = None if request.extension is None else json.loads(request.extension)["name"]
-    wanted = None if side.extension is None else side.extension.split()[0]  # "yarn factor=4"
-    settings = ((request.stride, side.stride), (request.block, side.block))
-    same = all(own == given for own, given in settings if given is not None)
-    return same and (request.protocol, extension) == (side.protocol, wanted)
+def _not_listed(claim: Claim, trained: Sequence[str]) -> str | None:
+    """The first run that a claim wants and no job trains, with the nearest; None where there are all."""
+    for side in claim.sides:
+        wanted = f"{side.encoding} trained at {side.train_length:,}"
+        if wanted not in trained:
+            near = closest(wanted, dict.fromkeys(trained))
+            return f"the study lists no run of {wanted}{f' (of {near} it does)' if near else ''}"
+    return None
 
 
-def _line(what: str, lengths: Sequence[int], names: Sequence[str]) -> str:
-    at = f" at {', '.join(f'{length:,}' for length in lengths)}" if lengths else ""
+def _line(why: str, names: Sequence[str]) -> str:
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    return f"{what}{at}, which is wanted by: {names[0]}{more}."
+    return f"{names[0]}{more} will not be measured: {why}."

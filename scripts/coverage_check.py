@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from posbench import records
+from posbench.errors import UserError
 from posbench.report.claims.comparison import Comparison
 from posbench.report.claims.failure import LEVEL, Failure
 from posbench.statistics import Blocks, Estimate, by_documents, contrast, holm, with_text
@@ -312,23 +314,39 @@ def lines(shape: Shape, simulations: int, seed: int) -> Iterator[str]:
             yield f"    {rate:7.1%}  {seeds} seeds: {name}"
 
 
-def main() -> None:
+def asked_for(rows: Sequence[str] | None) -> Iterator[Shape]:
+    """The text like that of two rows, or those of the committed ones."""
+    if rows is None:
+        yield from shapes()
+        return
+    found = records.read(rows)
+    if len(found) != 2:
+        raise UserError(f"--rows names {len(found)} row{'s' * (len(found) != 1)}.", "Name the files of two.")
+    row, base = found
+    name = f"{row.run} at {row.length} less {base.run} at {base.length}, {row.protocol}"
+    yield measured(name, [paired(row, base)])
+
+
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Coverage of the intervals of posbench on simulated losses.")
     parser.add_argument("--simulations", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", nargs=2, metavar=("ROW", "BASE"), help="two rows on the same targets")
-    asked = parser.parse_args()
-    if asked.rows is None:
-        texts = list(shapes())
-    else:
-        row, base = records.read(asked.rows)
-        name = f"{row.run} at {row.length} less {base.run} at {base.length}, {row.protocol}"
-        texts = [measured(name, [paired(row, base)])]
+    asked = parser.parse_args(words)
+    try:
+        for name, least, usual in (("simulations", 1, 200), ("seed", 0, 0)):
+            if (given := getattr(asked, name)) < least:
+                raise UserError(f"--{name} {given} is below {least}.", f"Write for example --{name} {usual}.")
+        texts = list(asked_for(asked.rows))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.status
     for shape in texts:
         for line in lines(shape, asked.simulations, asked.seed):
             print(line, flush=True)
         print()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

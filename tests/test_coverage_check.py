@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
+import made
 import numpy as np
 import pytest
 import scripted
@@ -77,3 +78,25 @@ def test_intervals_over_seeds_cover_and_false_claims_are_not_supported(script):
     assert together <= added
     false = rates(script, lambda one, rng: script.false_support(one, 4, rng), shape)
     assert max(rate for name, rate in false.items() if "uncorrected" not in name) <= 0.09
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--rows nope.json nope.json", "error: There is nothing at nope.json."),
+        ("--simulations 0", "error: --simulations 0 is below 1."),
+        ("--seed -1", "error: --seed -1 is below 0."),
+    ],
+)
+def test_what_it_cannot_do_is_two_lines(script, capsys, monkeypatch, tmp_path, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert script.main(words.split()) == 2
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == said
+    assert hint
+
+
+def test_one_row_is_no_two(script, capsys, tmp_path):
+    row = made.alibi_row(tmp_path / "rows", 1, 128, made.arrays([256.0, 384.0]))
+    assert script.main(["--rows", str(row.path), str(row.path)]) == 2
+    assert "error: --rows names 1 row." in capsys.readouterr().err

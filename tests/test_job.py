@@ -88,6 +88,34 @@ def test_rows_alone_will_do_where_the_weights_are_gone(job: Job):
     assert toys.sha(job.run.weights) == weights
 
 
+def test_rows_collected_without_their_tokenizer_will_do_where_the_text_has_it(job: Job):
+    first = attempt(job, lambda text: None)
+    job.run.weights.unlink()
+    (job.run.path / "tokenizer.json").unlink()
+    assert finished(job)
+    assert attempt(job, lambda text: None) == first
+    record = job.run.path / "run.json"
+    record.write_text(record.read_text().replace(job.run.record["tokenizer"]["fingerprint"], "0" * 64))
+    job = replace(job)  # that has not read it yet
+    assert not finished(job)
+    result = attempt(job, lambda text: None)
+    assert (result.state, result.rows) == ("failed", [])
+    assert "was trained with another tokenizer than its text has here" in result.message
+    assert str(job.run.path / "tokenizer.json") in result.message
+
+
+def test_a_run_that_lost_its_tokenizer_and_rows_is_not_trained_to_an_end_that_nobody_could_read(job: Job):
+    rows = attempt(job, lambda text: None).rows
+    job.run.weights.unlink()
+    (job.run.path / "tokenizer.json").unlink()
+    assert rows[1].path is not None
+    rows[1].path.unlink()
+    assert not finished(job)
+    result = attempt(job, lambda text: None)
+    assert (result.state, job.run.weights.exists()) == ("failed", False)
+    assert "tokenizer.json cannot be read" in result.message
+
+
 @pytest.mark.parametrize("weights", [True, False])
 def test_what_is_finished_is_so_where_its_device_is_not(job: Job, weights: bool, monkeypatch: pytest.MonkeyPatch):
     """A study of a GPU, looked at from a login node, and from a laptop that has the rows alone."""

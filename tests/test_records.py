@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -135,6 +136,95 @@ def test_a_damaged_row_asked_for_by_name_is_refused(folder, damage):
     (left,) = folder.glob("*.json")
     with pytest.raises(UserError, match="nonoverlapping-512-test"):
         records.read([left])
+
+
+WRONG = {
+    "loss": ["2.5", None, math.nan, math.inf, True],
+    "nats": [None, math.nan, 10**30],
+    "perplexity": [math.nan, "12"],
+    "seed": ["1", 1.0, True],
+    "threads": ["2", None],
+    "length": [None, 512.0, "512"],
+    "status": ["fine", None],
+    "kind": ["model"],
+    "extended": [0],
+    "extension": ["yarn", "[]", "{}"],
+    "arrays_sha256": [None, 7],
+    "time": [1767323045, "yesterday", ""],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_row_whose_checksum_is_right_and_a_value_wrong_is_none(folder, name, value):
+    good = records.write(folder, made.row(ARRAYS, length=1024), ARRAYS)
+    bad = rewritten(records.write(folder, made.row(ARRAYS), ARRAYS).path, name, value)
+    with pytest.raises(UserError, match=rf"{bad.name} is not a row of posbench\.$"):
+        records.load(bad)
+    with pytest.warns(records.BadRow, match=f"{bad.name} is not a row of posbench. It is left out"):
+        assert records.read([folder]) == [good]
+
+
+def rewritten(path: Path, name: str, value: object) -> Path:
+    """The file of a row with another value and the checksum and name that go with it."""
+    stored = json.loads(path.read_text())
+    del stored["sha256"]
+    next(part for part in stored.values() if name in part)[name] = value
+    row = records.Row(**{key: one for part in stored.values() for key, one in part.items()})
+    there = path.with_name(f"{records.file_name(row)}.json")
+    path.with_suffix(".npz").rename(there.with_suffix(".npz"))
+    path.unlink()
+    there.write_text(json.dumps(stored | {"sha256": records._sha256(stored)}))
+    return there
+
+
+def test_an_na_row_without_a_reason_is_none(folder):
+    path = records.write(folder, made.row(None, reason=None), None).path
+    with pytest.raises(UserError, match="is not a row of posbench"):
+        records.load(path)
+
+
+def test_a_whole_number_is_a_float_too(folder):
+    """JSON of other programs has 3 for 3.0."""
+    row = records.write(folder, made.row(ARRAYS, seconds=3), ARRAYS)
+    assert records.load(row.path).seconds == 3
+
+
+BEHIND = {name.name: getattr(ARRAYS, name.name) for name in fields(ARRAYS)}
+NO_ARRAYS = {
+    "one is missing": {name: array for name, array in BEHIND.items() if name != "nats"},
+    "one is not known": BEHIND | {"more": BEHIND["nats"]},
+    "none of them": {},
+    "no block": {name: array[:0] for name, array in BEHIND.items()},
+    "of other lengths": BEHIND | {"document": np.zeros(3, np.int32)},
+    "bins of other lengths": BEHIND | {"position_nats": np.zeros(3)},
+    "of other shapes": BEHIND | {"nats": np.array([[256.0], [384.0]])},
+    "no numbers": BEHIND | {"nats": np.array(["256", "384"])},
+    "of other targets": BEHIND | {"count": np.array([128, 127], np.int16)},
+    "not finite": BEHIND | {"nats": np.array([256.0, np.nan])},
+    "of parts": BEHIND | {"count": np.array([128.0, 128.0])},
+    "objects": BEHIND | {"nats": np.array([256.0, None], object)},
+}
+
+
+@pytest.mark.parametrize("stored", NO_ARRAYS.values(), ids=NO_ARRAYS)
+def test_arrays_that_are_not_those_of_the_row_are_named(folder, monkeypatch, stored):
+    monkeypatch.setattr(records, "_save", lambda path, arrays: savez(path, stored))
+    row = records.write(folder, made.row(ARRAYS), ARRAYS)
+    with pytest.raises(UserError, match=r"nonoverlapping-512.*\.npz does not hold the losses of a row of posbench"):
+        records.arrays(records.load(row.path))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text", b"\x93NUMPY"])
+def test_a_file_of_no_arrays_is_named(folder, monkeypatch, content):
+    monkeypatch.setattr(records, "_save", lambda path, arrays: path.write_bytes(content))
+    row = records.write(folder, made.row(ARRAYS), ARRAYS)
+    with pytest.raises(UserError, match=r"\.npz does not hold the losses"):
+        records.arrays(row)
+
+
+def savez(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def test_a_leftover_of_a_killed_write_is_no_row(folder):

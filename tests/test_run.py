@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,20 @@ def test_runs_lie_under_the_environment_variable_or_in_runs(tmp_path: Path, monk
     assert runs.root() == tmp_path / "runs"
     monkeypatch.delenv("POSBENCH_RUNS")
     assert runs.root() == Path("runs")
+
+
+@pytest.mark.parametrize("below", ["", "x", "x/y"])
+def test_a_place_of_runs_that_can_be_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str):
+    """A file, a device, a link that leads nowhere, or what lies below one."""
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for place in (tmp_path / "file", tmp_path / "link", Path(os.devnull)):
+        monkeypatch.setenv("POSBENCH_RUNS", str(place / below))
+        with pytest.raises(UserError, match=f"{place}, where the runs are to be, is a file") as caught:
+            runs.root()
+        assert caught.value.hint == "Name a folder with POSBENCH_RUNS."
+    monkeypatch.setenv("POSBENCH_RUNS", str(tmp_path / "new" / below))
+    assert runs.root() == tmp_path / "new" / below
 
 
 def test_the_stored_config_is_read_back_whole():

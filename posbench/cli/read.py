@@ -14,11 +14,12 @@ from posbench.cli.options import (
     FormatOption,
     RunArgument,
     RunsArgument,
+    command_line,
     say,
     show,
 )
 from posbench.errors import UserError, unknown
-from posbench.search_path import extra_dir
+from posbench.search_path import choices, extra_dir
 
 if TYPE_CHECKING:
     from posbench.encodings.base import Shape
@@ -85,7 +86,26 @@ def _rows_at(word: str) -> Any:
 
     from posbench import run
 
-    return Path(word) if word and Path(word).exists() else run.find(word).path
+    path = Path(word)
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        raise _no_run(word)
+    if word and path.exists():
+        return path
+    try:
+        return run.find(word).path
+    except UserError:
+        if word in choices("study"):
+            raise _no_run(word) from None
+        raise
+
+
+def _no_run(study: str) -> UserError:
+    """What to say of a study, by its name or file: its runs lie where all others do."""
+    return UserError(
+        f"{study} is no run and no row.",
+        f"A study's tables: {command_line('study', 'run', study, overrides=None)}. "
+        f"What was measured of it: {command_line('report', study, overrides=None)}",
+    )
 
 
 def runs(format: FormatOption = Format.table) -> None:

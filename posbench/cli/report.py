@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +42,7 @@ def report(
     ] = None,
     budget: BudgetOption = "default",
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--out", metavar="DIR", help="Where to; default: report/NAME in the folder of the runs."),
     ] = None,
     bench: Annotated[
@@ -61,6 +62,8 @@ def report(
     from posbench.report.figures import need, read_bench
 
     need()
+    if out == "":
+        raise UserError("--out is empty.", "Name a folder, or leave it out.")
     speeds = read_bench(bench) if bench else []
     command = page_command(study, budget, overrides, config_dir, bench)
     with extra_dir(config_dir):
@@ -76,9 +79,8 @@ def report(
                     _elsewhere(study, plan, overrides, config_dir),
                 )
             made, folder = found, place(plan)
-    if out is not None and (other := page.foreign(out)) is not None:
-        raise UserError(f"{other} was not written by posbench report.", "Name another folder with --out.")
-    print(page.write(made, out or folder))
+    say(f"Drawing figures and tables of {len(made.rows):,} rows ...")
+    print(page.write(made, Path(out) if out else folder))
 
 
 def page_command(
@@ -113,8 +115,9 @@ def _elsewhere(name: str, empty: Plan, overrides: list[str] | None, config_dir: 
     from posbench import pilot, records
 
     for budget in empty.study.budgets:
-        if budget != empty.budget and pilot.asked(_plan(name, budget, overrides, config_dir).jobs):
-            return f"Of another budget there is something: {page_command(name, budget, overrides, config_dir)}"
+        with suppress(UserError):  # what was set for this budget need not be possible with that one
+            if budget != empty.budget and pilot.asked(_plan(name, budget, overrides, config_dir).jobs):
+                return f"Of another budget there is something: {page_command(name, budget, overrides, config_dir)}"
     line = run_command(name, empty.budget, overrides, config_dir)
     return f"{line} does that; posbench report shows the runs there are." if records.read() else line
 

@@ -3,7 +3,8 @@ seeds it needs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,10 @@ from posbench.cli.options import ConfigDirOption, Format, FormatOption, say, say
 from posbench.cli.report import page_command, run_command, say_page
 from posbench.errors import UserError
 from posbench.search_path import extra_dir
+
+if TYPE_CHECKING:
+    from posbench.report.claims import Claim
+    from posbench.study import Plan
 
 STUDY = "train_short_test_long"
 
@@ -69,7 +74,7 @@ def plan(
     config_dir: ConfigDirOption = None,
     format: FormatOption = Format.table,
 ) -> None:
-    """How many seeds and targets each claim of a study needs, from what its runs so far vary by.
+    """How many seeds and how much text each claim of a study needs, from what its runs so far vary by.
 
     Two seeds or more are a pilot, best read on validation text.
 
@@ -78,7 +83,6 @@ def plan(
     from posbench import launch, pilot, study
     from posbench.report.claims.claim import LEAST_MARGIN
     from posbench.report.needs import needs_table, piloted
-    from posbench.unanswered import unanswered
 
     if not LEAST_MARGIN <= effect < 1:
         raise UserError(f"--effect {effect:g} is no share of the perplexity.", "As in --effect 0.01, for 1 %.")
@@ -88,13 +92,14 @@ def plan(
     claims = [claim for claim in planned.study.claims if not claim.about_speed]
     if not claims:
         raise UserError(f"The study {planned.study.name} makes no claims of losses.", "docs/sweeps.md says how.")
-    for line in unanswered(claims, planned.jobs):
-        say(line)
+    _say_unanswered(planned, claims)
     verdicts = piloted(claims, pilot.rows(planned.jobs))
     show(needs_table(verdicts, effect), format)
     if all(verdict.comparison is None or verdict.comparison.seeds < 2 for verdict in verdicts):
-        words = [word for word in overrides or [] if not word.startswith("seed=")]
-        pilots = run_command(name, budget, [*words, "seed=1,2"], config_dir)
+        words = overrides
+        if len({job.config.seed for job in planned.jobs}) < 2:
+            words = [*(word for word in overrides or [] if not word.startswith("seed=")), "seed=1,2"]
+        pilots = run_command(name, budget, words, config_dir)
         say(f"No claim has two seeds yet, which a pilot needs: {pilots}")
 
 
@@ -117,14 +122,12 @@ def reproduce(
 def _run(name: str, budget: str, words: list[str] | None, folder: str | None, form: Format) -> None:
     from posbench import cluster, launch, study
     from posbench.progress import duration
-    from posbench.unanswered import unanswered
 
     how, rest = launch.asked(settings(words))
     engine, rest = cluster.chosen(rest)
     how = cluster.on(how, engine)
     plan = study.plan(study.load(name), budget, rest, folder, say)
-    for line in unanswered(plan.study.claims, plan.jobs):
-        say(line)
+    _say_unanswered(plan, plan.study.claims)
     outcome = study.run(plan, say, say_row, how)
     if outcome.rows:
         show(outcome.tables(), form)
@@ -135,3 +138,12 @@ def _run(name: str, budget: str, words: list[str] | None, folder: str | None, fo
         say(line)
     if lines:
         raise typer.Exit(1)
+
+
+def _say_unanswered(plan: Plan, claims: Sequence[Claim]) -> None:
+    """What the runs of a budget cannot answer: of one that is not the first, what is left out may be meant to be."""
+    from posbench.unanswered import unanswered
+
+    of_budget = "" if plan.budget == next(iter(plan.study.budgets)) else f"Of the budget {plan.budget}: "
+    for line in unanswered(claims, plan.jobs):
+        say(of_budget + line)

@@ -13,11 +13,8 @@ from dataclasses import dataclass
 
 from posbench.records import Row
 from posbench.report.claims.comparison import Comparison, compare
-from posbench.report.parts import Line, Part, parts, together
+from posbench.report.parts import SPLIT, Line, Part, parts, together
 from posbench.statistics import exp
-
-TEXT = ("corpus_hash", "tokenizer_hash", "split")
-"""What the parts of one figure have in common."""
 
 STEEP = 5.0
 """From largest to smallest value: more is drawn on a logarithmic scale."""
@@ -68,7 +65,7 @@ class Curve:
 
 def texts(rows: Sequence[Row]) -> list[list[Part]]:
     """The parts of the rows, those of one text and tokenizer together."""
-    return together(parts(rows), TEXT)
+    return together(parts(rows), SPLIT)
 
 
 def perplexities(lines: Sequence[Line]) -> list[Curve]:

@@ -41,16 +41,27 @@ def length_tables(rows: Iterable[Row]) -> list[Table]:
 def numbered(tables: list[Table], found: Sequence[Part]) -> list[Table]:
     """The tables of parts; when there are several, each says which it is and the first why."""
     if len(tables) > 1:
-        titles = [one.title for one in tables]
-        for number, (one, part) in enumerate(zip(tables, found, strict=True), start=1):
-            targets = f", {part.one.targets:,} targets" if titles.count(one.title) > 1 else ""
-            one.title = f"Part {number} of {len(tables)}, {one.title}{targets}"
+        titles = told_apart([one.title for one in tables], found)
+        for number, (one, title) in enumerate(zip(tables, titles, strict=True), start=1):
+            one.title = f"Part {number} of {len(tables)}, {title}"
         differing = [name for key, name in SHARED.items() if len({part.shared[key] for part in found}) > 1]
         tables[0].notes.append(
             f"In {len(tables)} parts, because the rows differ in {listed(differing)}: numbers of two parts do not "
             "compare."
         )
     return tables
+
+
+def told_apart(titles: Sequence[str], found: Sequence[Part]) -> list[str]:
+    """The titles of parts, none of them twice: equal ones go on with their number of targets, then with what no reader
+    could tell apart but by its hash."""
+    tells = [[f"{part.one.targets:,} targets" for part in found]]
+    for key in ("targets_digest", "corpus_hash", "tokenizer_hash"):
+        tells.append([f"{SHARED[key]} {part.shared[key][:8]}" for part in found])
+    told = list(titles)
+    for words in tells:
+        told = [f"{one}, {word}" if told.count(one) > 1 else one for one, word in zip(told, words, strict=True)]
+    return told
 
 
 def _table(part: Part) -> Table:
@@ -67,7 +78,11 @@ def _table(part: Part) -> Table:
         if length in line.rows
     }
     for length in part.lengths:
-        _mark_best([found for line in part.lines if (found := records.get((id(line), length))) is not None])
+        models, others = (
+            [found for line in lines if (found := records.get((id(line), length))) is not None]
+            for lines in (part.lines, part.references)
+        )
+        _mark_best(models, others)
     reasons = Reasons()
 
     def section(
@@ -160,11 +175,12 @@ def _record(line: Line, length: int, none: Line | None, trained: Line | None) ->
     }
 
 
-def _mark_best(records: list[dict[str, Any]]) -> None:
-    """The lowest of a column, where there is more than one to choose from."""
+def _mark_best(records: list[dict[str, Any]], references: list[dict[str, Any]]) -> None:
+    """The lowest of a column, where there is more than one to choose from and no reference is lower."""
     measured = [record for record in records if record["perplexity"] is not None]
     if len(measured) > 1:
-        min(measured, key=lambda record: record["loss"])["best"] = True
+        best = min(measured, key=lambda record: record["loss"])
+        best["best"] = all(best["loss"] <= reference["loss"] for reference in references)
 
 
 def _none_like(line: Line, part: Part) -> Line | None:

@@ -1,4 +1,4 @@
-"""How many seeds and targets each claim of a study needs, from what a pilot's rows vary by."""
+"""How many seeds and how much text each claim of a study needs, from what a pilot's rows vary by."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from posbench.records import Row
 from posbench.report.claims import Claim, Verdict, judge
+from posbench.report.claims.comparison import Comparison
 from posbench.report.tables import Cell, Column, Section, Table, cell
 from posbench.statistics.planning import MOST, POWER, Need, Pilot, need
 
@@ -19,8 +20,8 @@ COLUMNS = [
     Column("deviation", "over seeds"),
     Column("text_error", "over text"),
     Column("seeds", "seeds"),
-    Column("pilot_targets", "targets read"),
-    Column("targets", "targets"),
+    Column("pilot_text", "text read"),
+    Column("text", "text"),
 ]
 
 
@@ -40,19 +41,30 @@ def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
     """What each claim needs to be supported four times in five, if it is true by `effect`, a share of the perplexity;
     of a claim with a margin that, where the truth is no difference at all."""
     records = [_record(verdict, effect) for verdict in verdicts]
+    margins = (
+        [
+            "A claim with a margin has that as its effect, whatever --effect says: it is to be shown where there is no "
+            "difference at all."
+        ]
+        if any(record["effect"] != effect for record in records)
+        else []
+    )
     return Table(
-        "Seeds and targets that the claims need",
+        "Seeds and text that the claims need",
         COLUMNS,
         [Section("", [_cells(record) for record in records])],
         [
-            f"Seeds with which a claim that is true by its effect is supported {POWER:.0%} of the time, each alone; a "
-            "primary one needs more, as it is corrected for the others, and so does one about a failure, for which "
-            "several lengths are looked at.",
-            "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token. That of all "
-            "seeds may be 30 times what two show, and 6 times what three do (95 %). over text: their standard error "
-            "for other text like this. targets: as many as leave the seeds half of the room there is.",
-            "Of validation text where a claim can be held against it. A study that is planned by its own test text "
-            "(test) has read that twice.",
+            f"seeds: as many as support a claim in {POWER:.0%} of studies, if it is true by its effect. A primary one "
+            "needs more, as it is corrected for the others, and so does one about a failure, for which several lengths "
+            "are looked at.",
+            *margins,
+            "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token. The true one "
+            "may be 30 times what two seeds show, and 6 times what three do (95 %).",
+            "over text: their standard error for other text like this. text: as much as leaves the seeds half of the "
+            "room there is; in documents where these differ by more than their passages do. `posbench data` shows how "
+            "much there is.",
+            "Read is validation text where a claim can be held against it. A study that is planned by its own test "
+            "text (test) has read that twice.",
         ],
         records,
     )
@@ -68,33 +80,43 @@ def _record(verdict: Verdict, effect: float) -> dict[str, Any]:
         "pilot_seeds": 0 if comparison is None else comparison.seeds,
         "deviation": None,
         "text_error": None,
+        "text_df": None,
         "seeds": None,
         "split": verdict.rows[0].split if verdict.rows else None,
-        "pilot_targets": None,
-        "targets": None,
+        "unit": None,
+        "pilot_text": None,
+        "text": None,
         "power": None,
         "reason": verdict.reason,
     }
     if comparison is None or comparison.text is None:
         return record
-    pilot_targets = sum(int(blocks.count.sum()) for blocks in comparison.blocks)
-    record |= {"text_error": comparison.text.error, "pilot_targets": pilot_targets}
+    unit, read = _read(comparison)
+    record |= {"text_error": comparison.text.error, "text_df": comparison.text.df, "unit": unit, "pilot_text": read}
     if comparison.seeds < 2:
         return record | {"reason": "one seed tells nothing of how seeds differ"}
-    pilot = Pilot(statistics.stdev(comparison.values), comparison.text.error, pilot_targets)
+    pilot = Pilot(statistics.stdev(comparison.values), comparison.text)
     found: Need = need(pilot, math.log1p(record["effect"]), equal=claim.relation == "equal")
     return record | {
         "deviation": pilot.deviation,
         "seeds": found.seeds,
-        "targets": found.targets,
+        "text": None if found.text is None else [math.ceil(found.text * count) for count in read],
         "power": found.power,
         "reason": None if found.seeds else f"more than {MOST:,} seeds",
     }
 
 
+def _read(comparison: Comparison) -> tuple[str, list[int]]:
+    """What the text varies by, and how much of it was read; of targets in each set."""
+    if comparison.text is comparison.documents:
+        return "documents", [len({int(number) for blocks in comparison.blocks for number in blocks.document})]
+    return "targets", [int(blocks.count.sum()) for blocks in comparison.blocks]
+
+
 def _cells(record: dict[str, Any]) -> list[Cell]:
     numbers = {name: record[name] for name in ("deviation", "text_error")}
     shown = {name: Cell(value, "-" if value is None else f"{value:.4f}") for name, value in numbers.items()}
+    test = "" if record["split"] in (None, "validation") else f" ({record['split']})"
     return [
         cell(record["claim"]),
         Cell(record["effect"], f"{record['effect']:.1%}"),
@@ -102,15 +124,14 @@ def _cells(record: dict[str, Any]) -> list[Cell]:
         shown["deviation"],
         shown["text_error"],
         Cell(record["seeds"], f"{record['seeds']:,}" if record["seeds"] else _why(record)),
-        Cell(record["pilot_targets"], _read(record)),
-        cell(record["targets"]),
+        Cell(record["pilot_text"], _amount(record["pilot_text"], record["unit"]) + test),
+        Cell(record["text"], _amount(record["text"], record["unit"])),
     ]
 
 
-def _read(record: dict[str, Any]) -> str:
-    if record["pilot_targets"] is None:
-        return "-"
-    return f"{record['pilot_targets']:,}" + ("" if record["split"] == "validation" else f" ({record['split']})")
+def _amount(counts: Sequence[int] | None, unit: str) -> str:
+    """Such as "8,192 targets"."""
+    return "-" if counts is None else f"{' + '.join(f'{count:,}' for count in counts)} {unit}"
 
 
 def _why(record: dict[str, Any]) -> str:

@@ -11,8 +11,9 @@ The same rows give the same files. A number leads to the row it is from, a row t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,35 +96,51 @@ def content(report: Report) -> Content:
 def write(report: Report, folder: Path) -> Path:
     """Write the page and what lies beside it; returns the path of the page.
 
-    Raises `UserError` where what figures are drawn with is not installed, or `folder` holds something else.
+    Raises `UserError` where what figures are drawn with is not installed, or `folder` holds something else; then
+    nothing was written.
     """
     need()
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, and the report needs a folder.", "Name another with --out.")
-    if (page := folder / "index.html").is_dir():
-        raise UserError(f"{page} is a folder, and the report's page goes there.", "Name another folder with --out.")
-    drawn = drawings(report.rows, report.bench)
-    said = content(report)
-    try:
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder / 'figures'} cannot be made: {reason(error)}.", "Name another with --out.") from error
-    for drawing in drawn:
-        for form in report.images:
-            files.write_bytes(folder / "figures" / f"{drawing.name}.{form}", getattr(drawing, form)())
-    for ending, form in FORMS.items():
-        text = tables.render(said.tables, form, digits=report.digits)
-        files.write_bytes(folder / f"tables.{ending}", text.encode())
-    files.write_bytes(page, html(report, said, drawn).encode())
+    made = _files(report, folder)
+    _refuse_others(made, page := folder / "index.html")
+    for place in (folder, folder / "figures"):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{place} cannot be made: {reason(error)}.", "Name another with --out.") from error
+    for path, render in made.items():
+        files.write_bytes(path, render())
     return page
 
 
-def foreign(folder: Path) -> str | None:
-    """What stands there under the name of the page and is none of posbench's; None: nothing does."""
-    page = folder / "index.html"
-    if not page.is_file() or GENERATOR.encode() in page.read_bytes()[:2000]:
-        return None
-    return str(page)
+def _files(report: Report, folder: Path) -> dict[Path, Callable[[], bytes]]:
+    """What lies in the folder of a report, by its path. The page is the first: by it the rest is known as posbench's,
+    also where a kill has left only some of it."""
+    drawn, said = drawings(report.rows, report.bench), content(report)
+
+    def table(form: str) -> bytes:
+        return tables.render(said.tables, form, digits=report.digits).encode()
+
+    return {
+        folder / "index.html": lambda: html(report, said, drawn).encode(),
+        **{folder / f"tables.{ending}": partial(table, form) for ending, form in FORMS.items()},
+        **{
+            folder / "figures" / f"{drawing.name}.{form}": getattr(drawing, form)
+            for drawing in drawn
+            for form in report.images
+        },
+    }
+
+
+def _refuse_others(paths: Iterable[Path], page: Path) -> None:
+    """Raise `UserError` where something stands at one of the paths that no report has written."""
+    there = [path for path in paths if path.exists()]
+    for path in there:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder, and a file of the report goes there.", "Name another with --out.")
+    if there and (page not in there or GENERATOR.encode() not in page.read_bytes()[:2000]):
+        raise UserError(f"{there[0]} was not written by posbench report.", "Name another folder with --out.")
 
 
 def html(report: Report, said: Content, drawn: Sequence[Drawing]) -> str:
@@ -201,7 +218,8 @@ def _claims(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     shown = []
     for verdict, section in zip(ordered, whole.sections, strict=True):
         one = Table("", whole.columns, [tables.Section("", section.rows)])
-        shown.append({"verdict": verdict, "heading": section.title.removeprefix(f"{verdict.text}: "), "table": one})
+        marked, _, heading = section.title.partition(": ")
+        shown.append({"verdict": verdict, "marked": marked, "heading": heading, "table": one})
     count = Counter(verdict.text for verdict in ordered)
     return {"title": whole.title, "shown": shown, "count": count, "notes": whole.notes}
 

@@ -29,6 +29,9 @@ SHARED = {
 }
 """What rows of one table have in common, and its name for a reader."""
 
+SPLIT = ("corpus_hash", "tokenizer_hash", "split")
+"""Of these, the ones that say which text it is, whatever the protocol."""
+
 HALF = "half of each length"
 
 

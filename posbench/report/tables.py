@@ -126,7 +126,7 @@ def render(
     if format == "md":
         return "\n".join(_markdown(one) for one in many)
     if format == "latex":
-        return "\n".join(_latex(one) for one in many)
+        return PREAMBLE + "\n".join(_latex(one) for one in many)
     if format == "csv":
         return _csv(many, digits)
     if format == "json":
@@ -237,6 +237,9 @@ def _markdown(one: Table) -> str:
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
 _LATEX |= {"×": r"$\times$", "<": r"$<$", ">": r"$>$", "≤": r"$\le$"}
 _LATEX |= {character: "\\" + character for character in "&%$#_{}"}
+
+
+PREAMBLE = "% needs \\usepackage{booktabs}\n"
 
 
 def _tex(text: str) -> str:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import ascii_letters
 
-from posbench.report.curves import STEEP, Curve, perplexities, value, worth_drawing
-from posbench.report.lengths import listed, part_title, perplexity_text
+from posbench.report.curves import Curve, perplexities, steep, value
+from posbench.report.lengths import listed, part_title, perplexity_text, told_apart
 from posbench.report.parts import Line, Part, before_target
 
 LEAST, MOST = 30, 100
@@ -27,21 +27,26 @@ LEAST, MOST = 30, 100
 
 HEIGHT = 16
 
-
 Name = tuple[str, int | None]
 """Of a line, with its training length: what the same line has in every part."""
+
+Scale = Callable[[float], float]
+"""Of the axis of values."""
 
 Hidden = dict[tuple[str, str], list[int]]
 """The lengths at which one letter stands behind another, by (hidden, seen)."""
 
 
 def plots(found: Sequence[Part], width: int) -> list[str]:
-    """A picture a part: the perplexity of every line over the lengths, and which letter is which.
+    """A picture a part: the perplexity of every line over the lengths, which letter is which, and what has none.
 
     A line has the same letter in all of them, of its own name where that is free.
     """
     letters = _letters(line for part in found for line in [*part.lines, *part.references])
-    return [_plot(part, max(LEAST, min(width, MOST)), letters) for part in found]
+    titles = told_apart([part_title(part) for part in found], found)
+    return [
+        _plot(part, title, max(LEAST, min(width, MOST)), letters) for part, title in zip(found, titles, strict=True)
+    ]
 
 
 def _name(line: Line) -> Name:
@@ -59,29 +64,47 @@ def _letters(lines: Iterable[Line]) -> dict[Name, str]:
     return found
 
 
-def _plot(part: Part, width: int, names: Mapping[Name, str]) -> str:
-    curves = worth_drawing(perplexities([*part.lines, *part.references]))
-    letters = [(names[_name(curve.line)], curve) for curve in curves]
-    lines, hidden = _drawn(letters, part.lengths, width) if curves else ([], {})
-    told = [*_legend(letters, hidden), "", before_target(part)]
+def _plot(part: Part, title: str, width: int, names: Mapping[Name, str]) -> str:
+    curves = perplexities([*part.lines, *part.references])
+    known = [curve for curve in curves if curve.finite]
+    models = [curve for curve in known if curve.line.one.kind == "run"] or known
+    values = [found for curve in models for found in curve.values]
+    scale = math.log if steep(values) else float
+    sides = [(curve, _side(curve, values, scale)) for curve in known]
+    letters = [(names[_name(curve.line)], curve) for curve, side in sides if not side]
+    lines, hidden = _drawn(letters, part.lengths, width, scale) if letters else ([], {})
+    outside = [f"{_named(curve)}: {_ends(curve)}, {side}" for curve, side in sides if side]
+    absent = [f"{_named(curve)}: {_unread(curve)}" for curve in curves if not curve.finite]
+    told = [*_legend(letters, hidden), *outside, *absent, "", before_target(part)]
     wrapped = [textwrap.fill(line, width, subsequent_indent="   " * (line != told[-1])) for line in told]
-    return "\n".join([f"Perplexity, {part_title(part)}", "", *lines, "", *wrapped]) + "\n"
+    return "\n".join([f"Perplexity, {title}", "", *lines, "", *wrapped]) + "\n"
 
 
-def _drawn(letters: Sequence[tuple[str, Curve]], lengths: Sequence[int], width: int) -> tuple[list[str], Hidden]:
+def _side(curve: Curve, values: Sequence[float], scale: Scale) -> str:
+    """Where a reference is that has no room beside the `values` of the models; "" for what is drawn.
+
+    It has room no farther out than these reach from lowest to highest. So they keep half of the height, and a count
+    that no model is near presses nothing together.
+    """
+    low, high = scale(min(values)), scale(max(values))
+    if scale(max(curve.values)) > high + (high - low):
+        return "above the plot"
+    return "below the plot" if scale(min(curve.values)) < low - (high - low) else ""
+
+
+def _drawn(
+    letters: Sequence[tuple[str, Curve]], lengths: Sequence[int], width: int, scale: Scale
+) -> tuple[list[str], Hidden]:
     values = [found for _, curve in letters for found in curve.values]
     low, high = min(values), max(values)
-    steep = high > STEEP * low
     text = [perplexity_text(low), perplexity_text(high)]
     gutter = max(map(len, text)) + 1
     columns = width - gutter - 2
 
-    def scaled(one: float) -> float:
-        return math.log(one) if steep else one
-
     def row(one: float) -> int:
-        span = scaled(high) - scaled(low)
-        return HEIGHT - 1 if span == 0 else round((scaled(high) - scaled(one)) / span * (HEIGHT - 1))
+        """Of a value on the scale."""
+        span = scale(high) - scale(low)
+        return HEIGHT - 1 if span == 0 else round((scale(high) - one) / span * (HEIGHT - 1))
 
     def column(length: int) -> int:
         span = math.log2(lengths[-1] / lengths[0])
@@ -91,20 +114,21 @@ def _drawn(letters: Sequence[tuple[str, Curve]], lengths: Sequence[int], width: 
     for _, curve in letters:
         for a, b in zip(curve.finite, curve.finite[1:], strict=False):
             start, end = column(a.length), column(b.length)
+            first, last = scale(value(a)), scale(value(b))
             for at in range(start + 1, end):
-                between = scaled(value(a)) + (scaled(value(b)) - scaled(value(a))) * (at - start) / (end - start)
-                grid[row(math.exp(between) if steep else between)][at] = "·"
+                grid[row(first + (last - first) * (at - start) / (end - start))][at] = "·"
     seen: dict[tuple[int, int], str] = {}
     hidden: Hidden = {}
     # In the order of the legend, so that the best one is seen.
     for letter, curve in letters:
         for point in curve.finite:
-            place = row(value(point)), column(point.length)
+            place = row(scale(value(point))), column(point.length)
             if seen.setdefault(place, letter) != letter:
                 hidden.setdefault((letter, seen[place]), []).append(point.length)
     for (down, across), letter in seen.items():
         grid[down][across] = letter
-    side = {0: f"{text[1]:>{gutter - 1}} ┤", HEIGHT - 1: f"{text[0]:>{gutter - 1}} ┤"}
+    # Of a single value that is one label, where it stands.
+    side = {row(scale(one)): f"{word:>{gutter - 1}} ┤" for one, word in zip((low, high), text, strict=True)}
     lines = [(side.get(number) or " " * gutter + "│") + "".join(cells).rstrip() for number, cells in enumerate(grid)]
     return [*lines, *_axis(letters, lengths, [column(length) for length in lengths], columns, gutter)], hidden
 
@@ -131,10 +155,6 @@ def _axis(
 def _legend(letters: Sequence[tuple[str, Curve]], hidden: Hidden) -> list[str]:
     found = []
     for letter, curve in letters:
-        line, last = curve.line, curve.finite[-1]
-        trained = f", L = {line.train_length:,}" if line.train_length else ""
-        seeds = f", {line.seeds} seeds" if line.seeds > 1 else ""
-        ends = f"{perplexity_text(value(last))} at {last.length:,}"
         absent = [point for point in curve.points if point.value is None]
         behind = [
             f"; behind {seen} at {listed([f'{length:,}' for length in at])}"
@@ -142,5 +162,21 @@ def _legend(letters: Sequence[tuple[str, Curve]], hidden: Hidden) -> list[str]:
             if covered == letter
         ]
         further = ", n/a further on" if absent else ""
-        found.append(f"{letter}  {line.name}{trained}{seeds}: {ends}{further}{''.join(behind)}")
+        found.append(f"{letter}  {_named(curve)}: {_ends(curve)}{further}{''.join(behind)}")
     return found
+
+
+def _named(curve: Curve) -> str:
+    line = curve.line
+    trained = f", L = {line.train_length:,}" if line.train_length else ""
+    return f"{line.name}{trained}" + (f", {line.seeds} seeds" if line.seeds > 1 else "")
+
+
+def _ends(curve: Curve) -> str:
+    last = curve.finite[-1]
+    return f"{perplexity_text(value(last))} at {last.length:,}"
+
+
+def _unread(curve: Curve) -> str:
+    """Why a line has nothing that could be drawn."""
+    return "past any number" if curve.measured else "n/a"

@@ -16,8 +16,8 @@ Which interval answers what:
 The second holds for one checkpoint and for these documents: it says how the number would move with other passages of
 them, not with another seed, nor with documents that are unlike these.
 What is then said of a statement (one-sided tests, two of them for `equal`, Holm's correction) is in estimate.py and
-holm.py; how many seeds and targets the next study needs in planning.py. `python scripts/coverage_check.py` shows how
-often each interval covers the truth on losses made like the stored ones.
+holm.py; how many seeds and how much text the next study needs in planning.py. `python scripts/coverage_check.py` shows
+how often each interval covers the truth on losses made like the stored ones.
 """
 
 from posbench.statistics.blocks import Blocks, by_documents, contrast, exp, mean, paired_error, standard_error

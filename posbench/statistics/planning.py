@@ -1,4 +1,4 @@
-"""How many seeds and how many targets a statement needs, from what a pilot varied by.
+"""How many seeds and how much text a statement needs, from what a pilot varied by.
 
 An effect is the difference, in nats a token, that is to be told from 0 (or from a margin: then the effect is how far
 the truth lies from it). The pilot says by how much that difference varies from seed to seed, and how well its text
@@ -60,10 +60,13 @@ class Pilot:
 
     deviation: float
     """Standard deviation from seed to seed, nats a token"""
-    text_error: float
-    """Standard error for text like the pilot's, nats a token"""
-    targets: int
-    """of that text"""
+    text: Estimate
+    """Its error for text like the pilot's, known by as many units of that (stretches or documents) as its degrees of
+    freedom, and one more"""
+
+    def on(self, more: float) -> Estimate:
+        """The same of so many times the text: its variance falls with the number of its units."""
+        return Estimate(self.text.mean, self.text.error / math.sqrt(more), (self.text.df + 1) * more - 1)
 
 
 @dataclass(frozen=True)
@@ -72,44 +75,53 @@ class Need:
 
     seeds: int | None
     """None: more than `MOST`"""
-    targets: int | None
-    """None: nothing is known of how the text varies"""
+    text: float | None
+    """How many times the pilot's; None: nothing is known of how the text varies"""
     power: float
     """that these give"""
 
 
 def need(pilot: Pilot, effect: float, equal: bool = False) -> Need:
-    """Seeds and targets with which a true statement is supported four times in five.
+    """Seeds and text with which a true statement is supported four times in five.
 
     `equal`: the effect is the margin of a statement that two values are equal, and they are. The text may take half of
-    the variance that is allowed: where the pilot's takes more, more targets are read, as its variance falls with their
-    number. Raises ValueError for an effect that is not above 0.
+    the variance that is allowed: where the pilot's takes more, more is read. Raises ValueError for an effect that is
+    not above 0.
     """
     if not effect > 0:
         raise ValueError(f"an effect must be above 0, not {effect}")
-    normal = student.NORMAL
-    # The error that gives this power when it is known exactly: with more seeds than any study has.
-    allowed = effect / (
-        normal.inv_cdf(0.95) + normal.inv_cdf((1 + POWER) / 2)
-        if equal
-        else normal.inv_cdf(0.975) + normal.inv_cdf(POWER)
-    )
-    if math.isinf(pilot.text_error):  # of a single block of text
+    if math.isinf(pilot.text.error):  # of a single block of text
         return Need(None, None, 0.0)
-    more = max(1.0, 2 * (pilot.text_error / allowed) ** 2)
-    targets = math.ceil(pilot.targets * more)
-    text = Estimate(0.0, pilot.text_error / math.sqrt(more))
+    chance = power_within if equal else power
+
+    def by_text(more: float) -> float:
+        """The power where the text takes half of the variance, and is all that it is known by."""
+        text = pilot.on(more)
+        return chance(effect, Estimate(text.mean, text.error * math.sqrt(2), text.df))
+
+    more = _least(by_text)
+    text = pilot.on(more)
 
     def reached(seeds: int) -> float:
-        estimate = with_text(Estimate(0.0, pilot.deviation / math.sqrt(seeds), seeds - 1.0), text)
-        return power_within(effect, estimate) if equal else power(effect, estimate)
+        return chance(effect, with_text(Estimate(0.0, pilot.deviation / math.sqrt(seeds), seeds - 1.0), text))
 
     low, high = FEWEST, FEWEST
     while reached(high) < POWER:
         if high >= MOST:
-            return Need(None, targets, reached(MOST))
+            return Need(None, more, reached(MOST))
         low, high = high + 1, min(2 * high, MOST)
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if reached(middle) >= POWER else (middle + 1, high)
-    return Need(high, targets, reached(high))
+    return Need(high, more, reached(high))
+
+
+def _least(power: Callable[[float], float]) -> float:
+    """The least multiple, 1 or more, that gives `POWER`, which grows with it."""
+    low, high = 1.0, 1.0
+    while power(high) < POWER:
+        low, high = high, 2 * high
+    while high / low > 1.0001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return high

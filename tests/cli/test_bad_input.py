@@ -95,6 +95,9 @@ CASES = [
     ("eval", "There is no finished run in"),
     ("table", "There are no rows in"),
     ("table nonsense", "There is no run 'nonsense'"),
+    ("table nowhere.yaml", "There is no run 'nowhere.yaml'"),
+    ("table train_short_test_long", "A study's tables: posbench study run train_short_test_long."),
+    ("plot train_short_test_long", "What was measured of it: posbench report train_short_test_long"),
     ("table extra --format exel", "Invalid value for '--format'"),
     ("show nonsense", "There is no run 'nonsense'"),
     ("show", "Missing argument 'RUN'"),
@@ -157,6 +160,15 @@ def test_a_mistake_is_named_with_the_nearest_valid_choice(posbench: Posbench, tm
     assert done.out == ""
     assert not list((tmp_path / "here").iterdir())
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_file_of_a_study_has_no_rows_but_a_command_that_shows_them(posbench: Posbench, tmp_path: Path):
+    file = tmp_path / "my study.yaml"
+    file.write_text("title: T\n")
+    assert posbench("table", str(file)).err == (
+        f"error: {file} is no run and no row.\n"
+        f"A study's tables: posbench study run '{file}'. What was measured of it: posbench report '{file}'\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from made import arrays, row
 
 from posbench import extras, records
 from posbench.cli import report as command
+from posbench.errors import UserError
 
 LOSSES = {"alibi": {128: 480.0, 256: 470.0}, "rope": {128: 490.0, 256: 520.0}}
 """Nats of one block of 128 targets."""
@@ -60,12 +61,23 @@ def test_another_page_of_that_name_is_not_written_over(posbench: Posbench, measu
 
 
 def test_a_folder_that_cannot_be_made_is_named(posbench: Posbench, measured: Path, tmp_path: Path, monkeypatch):
+    """The one that was asked for, or the one within it."""
     monkeypatch.setattr("posbench.report.page.drawings", lambda rows, bench: [])
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "figures").write_text("mine")
     done = posbench("report --out", str(tmp_path / "there"))
     assert done.status == 2
     assert f"{tmp_path / 'there' / 'figures'} cannot be made" in done.err
+    below = tmp_path / "there" / "figures" / "out"
+    done = posbench("report --out", str(below))
+    assert (done.status, f"{below} cannot be made" in done.err) == (2, True)
+    assert [file.name for file in (tmp_path / "there").iterdir()] == ["figures"]
+
+
+def test_an_empty_place_is_refused_and_not_taken_for_the_current_folder(posbench: Posbench, measured: Path):
+    done = posbench("report --out", "")
+    assert (done.status, done.err.splitlines()[0]) == (2, "error: --out is empty.")
+    assert list(Path().iterdir()) == []
 
 
 def test_a_study_of_which_nothing_was_measured_says_how_to(posbench: Posbench, measured: Path):
@@ -87,6 +99,21 @@ def test_where_another_budget_was_measured_that_is_named(posbench: Posbench, mea
     assert done.err.splitlines()[1] == (
         "Of another budget there is something: posbench report train_short_test_long seed=2 --budget smoke"
     )
+
+
+def test_a_setting_that_another_budget_cannot_have_is_no_error(posbench: Posbench, measured: Path, monkeypatch):
+    real = command._plan
+
+    def plan(name: str, budget: str, *rest):
+        if budget == "smoke":
+            raise UserError("train.tokens is too small.")
+        return real(name, budget, *rest)
+
+    monkeypatch.setattr(command, "_plan", plan)
+    done = posbench("report train_short_test_long")
+    assert done.status == 2
+    assert "Nothing of the study train_short_test_long (default) has been measured" in done.err
+    assert "too small" not in done.err
 
 
 def test_without_the_extra_a_sentence_says_how_to_get_it(posbench: Posbench, measured: Path, monkeypatch):

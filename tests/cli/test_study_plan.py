@@ -55,11 +55,20 @@ def test_before_anything_is_measured_it_says_so(posbench: Posbench, mine: Path):
     assert done.err.splitlines()[-1].endswith(f"posbench study run {mine} seed=1,2")
 
 
+def test_seeds_that_the_study_lists_are_not_asked_for_again(posbench: Posbench, mine: Path):
+    mine.write_text(STUDY.replace("encoding=rope]", "encoding=rope, 'seed=3,4']"))
+    done = posbench(f"study plan {mine}")
+    assert done.err.splitlines()[-1].endswith(f"posbench study run {mine}")
+
+
 def test_claims_that_its_runs_cannot_answer_are_named(posbench: Posbench, mine: Path):
     mine.write_text(STUDY.replace("encoding: rope", "encoding: rpoe"))
     done = posbench(f"study plan {mine}")
     assert done.status == 0, done.err
-    assert "The study lists no run of rpoe trained at 512 (of rope trained at 512 it does)" in done.err
+    assert (
+        "will not be measured: the study lists no run of rpoe trained at 512 (of rope trained at 512 it does)"
+        in done.err
+    )
 
 
 @pytest.mark.parametrize(

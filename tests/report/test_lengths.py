@@ -45,6 +45,18 @@ def test_parts_of_the_same_name_say_how_many_targets_each_has(make):
     ]
 
 
+def test_parts_of_the_same_name_and_number_of_targets_say_which_set_it_is(make):
+    """And of the same set of another text, which its name does not tell, that text."""
+    ones = [{}, {"targets_digest": "d9e8f7a6b5c4"}, {"targets_digest": "d9e8f7a6b5c4", "corpus_hash": "c1"}]
+    assert [
+        one.title.split("(2,048), ")[1] for one in length_tables([make("rope", 128, 40.0, **one) for one in ones])
+    ] == [
+        "98,304 targets, set of targets 5e70f7a4",
+        "98,304 targets, set of targets d9e8f7a6, corpus c0",
+        "98,304 targets, set of targets d9e8f7a6, corpus c1",
+    ]
+
+
 def test_the_training_length_is_marked_in_each_line(make, reference):
     text = render(length_tables(study(make, reference)))
     assert line_of(text, "alibi") == ["alibi", "128", "1", "43.40 ±0.43*", "42.40 ±0.42"]
@@ -192,7 +204,8 @@ def test_the_table_says_what_stands_before_a_window(make):
 
 
 def test_the_lowest_of_each_column_is_marked_among_runs_that_were_measured(make, reference):
-    """Nothing to choose from is no best one; a reference is none either."""
-    (table,) = length_tables([*study(make, reference), make("alibi", 512, 41.0), reference("bigram", 256, 1.0)])
+    """Nothing to choose from is no best one, and what a reference is below is none either."""
+    rows = [*study(make, reference), make("alibi", 512, 41.0), make("alibi", 1024, 41.0), make("none", 1024, 60.0)]
+    (table,) = length_tables([*rows, reference("bigram", 1024, 40.0)])
     best = {(row["label"], row["length"]) for row in table.records if row["best"]}
     assert best == {("alibi", 128), ("alibi", 256)}

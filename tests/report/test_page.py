@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from made import arrays, claim, row
 
-from posbench import records
+from posbench import files, records
 from posbench.errors import UserError
 from posbench.records import digest
 from posbench.report import claims
@@ -212,6 +212,52 @@ def test_both_grounds_have_their_colours(make):
     text = page([make("alibi", 128, 40.0)])
     assert "prefers-color-scheme: dark" in text
     assert text.count("--c0: ") == 3  # light, dark, and light again in print
+
+
+@pytest.mark.parametrize("name", ["tables.csv", "figures/perplexity.svg", "figures/perplexity.png", "index.html"])
+def test_what_no_report_has_written_is_not_written_over(make, tmp_path, name):
+    report = Report("A study", two(make), "x")
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True)
+    (out / name).write_text("mine")
+    (out / "figures" / "other.svg").parent.mkdir(exist_ok=True)
+    (out / "figures" / "other.svg").write_text("mine, and of no name that is written")
+    with pytest.raises(UserError, match=rf"out/{name} was not written by posbench report\.\nName another folder"):
+        write(report, out)
+    assert (out / name).read_text() == "mine"
+    assert len([file for file in out.rglob("*") if file.is_file()]) == 2
+    (out / name).unlink()
+    write(report, out)
+    (out / name).write_bytes((out / name).read_bytes() + b" ")
+    write(report, out)  # beside a page of its own all is its own
+    assert not (out / name).read_bytes().endswith(b" ")
+
+
+def test_a_report_that_was_killed_is_written_anew(make, tmp_path, monkeypatch):
+    """What it has written until then is known by its page."""
+    report = Report("A study", [make("alibi", 128, 40.0)], "x")
+    write_bytes = files.write_bytes
+
+    def killed(path, content):
+        if path.name == "tables.tex":
+            raise KeyboardInterrupt
+        write_bytes(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_bytes", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write(report, tmp_path)
+    assert (tmp_path / "tables.csv").is_file()
+    write(report, tmp_path)
+    assert (tmp_path / "tables.tex").is_file()
+
+
+@pytest.mark.parametrize("name", ["tables.csv", "figures/perplexity.svg", "index.html"])
+def test_a_folder_in_the_place_of_a_file_is_named_before_anything_is_written(make, tmp_path, name):
+    (tmp_path / "out" / name).mkdir(parents=True)
+    with pytest.raises(UserError, match=rf"out/{name} is a folder, and a file of the report goes there"):
+        write(Report("A study", two(make), "x"), tmp_path / "out")
+    assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
 
 
 def test_a_folder_that_is_a_file_is_refused(make, tmp_path):

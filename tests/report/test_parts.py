@@ -112,7 +112,8 @@ def test_the_uncertainty_of_one_seed_is_that_of_its_band_in_a_figure(make, tmp_p
     """Blocks that go up and down slowly know the mean less well than as many independent ones would."""
     behind = made.arrays((400 + 100 * np.sin(np.arange(64) / 8)).tolist())
     loss = float(behind.nats.sum() / behind.count.sum())
-    row = records.write(tmp_path, make("rope", 128, math.exp(loss), standard_error=0.01), behind)
+    row = make("rope", 128, math.exp(loss), standard_error=0.01, targets=64 * 128)
+    row = records.write(tmp_path, row, behind)
     (line,) = parts([row])[0].lines
     estimate = contrast([(1, row)]).estimate()
     assert line.loss(128).error == estimate.error
@@ -155,7 +156,8 @@ def test_the_ratio_of_one_seed_carries_the_paired_interval_of_the_text(make, tmp
             position_count=np.array([16 * 128]),
             position_nats=np.array([nats.sum()]),
         )
-        return records.write(tmp_path, make("rope", length, math.exp(nats.sum() / count.sum())), arrays)
+        row = make("rope", length, math.exp(nats.sum() / count.sum()), targets=int(count.sum()))
+        return records.write(tmp_path, row, arrays)
 
     ratio = parts([keep(128, base), keep(256, base + 0.1 * count)])[0].lines[0].ratio(256)
     assert ratio.value == pytest.approx(math.exp(0.1))

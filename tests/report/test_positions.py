@@ -21,7 +21,7 @@ def kept(folder, bins: dict[int, tuple[int, float]] | None, each: int = FEWEST_T
     if bins is None:
         return records.write(folder, row(**changes), None)
     behind = replace(
-        arrays([1.0]),
+        arrays([1.0], [changes.get("targets", 128)]),
         position=np.array(list(bins), np.int32),
         position_count=np.array([each * count for count, _ in bins.values()], np.int64),
         position_nats=np.array([each * nats for _, nats in bins.values()]),

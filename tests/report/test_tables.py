@@ -89,6 +89,7 @@ def test_markdown_is_one_table_a_headed_section_and_escapes_bars():
 
 def test_latex_escapes_what_latex_would_read():
     text = render(table("50 % of a_b", [Column("a", "a", right=False)], [{"a": "1.0 ±0.1 & more"}]), "latex")
+    assert text.startswith("% needs \\usepackage{booktabs}\n\\begin{table}\n")
     assert r"\caption{50 \% of a\_b}" in text
     assert r"1.0 $\pm$0.1 \& more \\" in text
     assert text.count(r"\begin") == text.count(r"\end") == 2

@@ -90,10 +90,37 @@ def test_values_far_apart_are_drawn_by_their_logarithm(make):
     assert [number for number, line in enumerate(lines) if "r" in line] == [0, 8, HEIGHT - 1]
 
 
-def test_a_reference_above_all_runs_is_left_out(make, reference):
-    lines = drawn([*rising(make), reference("unigram", 128, 600.0), reference("bigram", 128, 55.0)])
-    assert [line.split()[1].rstrip(",:") for line in legend(lines)] == ["rope", "bigram"]
+@pytest.mark.parametrize(
+    ("value", "top", "bottom", "said"),
+    [
+        (79.0, "79.00", "40.00", "b  bigram: 79.00 at 128"),
+        (81.0, "60.00", "40.00", "bigram: 81.00 at 128, above the plot"),
+        (21.0, "60.00", "21.00", "b  bigram: 21.00 at 128"),
+        (19.0, "60.00", "40.00", "bigram: 19.00 at 128, below the plot"),
+    ],
+)
+def test_a_reference_far_from_the_models_is_named_and_leaves_them_the_axis(make, reference, value, top, bottom, said):
+    """The models go from 40 to 60: from 20 to 80 there is room for a reference, which leaves them half the height."""
+    lines = drawn([*rising(make), reference("bigram", 128, value)])
+    assert legend(lines) == ["r  rope, L = 128: 60.00 at 512", said]
+    assert [lines[number].split(" ┤")[0] for number in (2, 1 + HEIGHT)] == [top, bottom]
 
 
-def test_one_value_is_a_plot_too(make):
-    assert any(line.endswith("┤r") for line in drawn([make("rope", 128, 40.0)]))
+def test_references_without_a_model_are_all_drawn(reference):
+    lines = drawn([reference("unigram", 128, 600.0), reference("bigram", 128, 55.0)])
+    assert {"b  bigram: 55.00 at 128", "u  unigram: 600.00 at 128"} <= set(lines)
+
+
+def test_a_line_that_has_nothing_to_draw_is_named(make):
+    rows = [*rising(make), make("learned", 256, None), make("alibi", 256, 1.0, loss=800.0)]
+    assert legend(drawn(rows))[1:] == ["alibi, L = 128: past any number", "learned, L = 128: n/a"]
+
+
+def test_one_value_is_a_plot_too_and_has_one_label(make):
+    lines = drawn([make("rope", 128, 40.0)])
+    assert [line for line in lines if "┤" in line] == ["40.00 ┤r"]
+
+
+def test_two_pictures_of_one_name_say_what_they_are_of(make):
+    rows = [make("rope", 128, 40.0), make("rope", 128, 41.0, targets_digest="other", targets=64)]
+    assert [text.splitlines()[0].split(", ")[-1] for text in plots(parts(rows), 60)] == ["98,304 targets", "64 targets"]

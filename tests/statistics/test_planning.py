@@ -11,6 +11,8 @@ from scipy import stats
 from posbench.statistics import Estimate, over_seeds
 from posbench.statistics.planning import MOST, POWER, Pilot, need, power, power_within
 
+NO_ERROR = Estimate(0.0, 0.0)
+
 
 @pytest.mark.parametrize("seeds", [3, 5, 20])
 @pytest.mark.parametrize("effect", [0.5, 1.0, 2.0])
@@ -29,32 +31,48 @@ def test_power_of_two_one_sided_tests_is_that_of_a_simulation():
 
 def test_seeds_are_the_fewest_that_suffice():
     """An effect of one deviation needs 10 seeds (the textbook's number for 80 % of a paired t test)."""
-    found = need(Pilot(deviation=0.01, text_error=0.0, targets=1000), effect=0.01)
-    assert (found.seeds, found.targets) == (10, 1000)
+    found = need(Pilot(0.01, NO_ERROR), effect=0.01)
+    assert (found.seeds, found.text) == (10, 1.0)
     assert found.power >= POWER
     assert power(0.01, Estimate(0.0, 0.01 / 3, 8)) < POWER, "nine"
 
 
 def test_a_large_effect_needs_three_seeds_all_the_same():
-    assert need(Pilot(0.01, 0.001, 1000), effect=1.0).seeds == 3
+    assert need(Pilot(0.01, Estimate(0.0, 0.001)), effect=1.0).seeds == 3
 
 
 def test_half_the_effect_needs_about_four_times_the_seeds():
-    pilot = Pilot(0.05, 0.0, 1000)
+    pilot = Pilot(0.05, NO_ERROR)
     large, small = (need(pilot, effect).seeds for effect in (0.02, 0.01))
     assert small / large == pytest.approx(4, rel=0.1)
 
 
 def test_a_text_that_is_too_short_is_to_be_longer():
     """An effect of 0.01 allows an error of 0.01 / 2.8016 = 0.003569, of whose variance the text may take half. An error
-    of 0.01 takes 15.7 times that, so 1,000 targets become 15,698."""
-    found = need(Pilot(0.001, 0.01, 1000), effect=0.01)
-    assert found.targets == math.ceil(1000 * 2 * (0.01 * 2.801585 / 0.01) ** 2)
+    of 0.01 takes 15.7 times that."""
+    found = need(Pilot(0.001, Estimate(0.0, 0.01)), effect=0.01)
+    assert found.text == pytest.approx(2 * (0.01 * 2.801585 / 0.01) ** 2, rel=2e-4)
     assert found.power >= POWER
 
 
+def test_few_documents_are_to_be_more_of_them():
+    """Three, of an error that is small enough were it known exactly, are known with 2 degrees of freedom: an interval
+    reaches 4.30 errors, not 1.96."""
+    small = 0.01 / 2.801585 / math.sqrt(2)
+    assert need(Pilot(0.001, Estimate(0.0, small)), 0.01).text == pytest.approx(1.0, rel=2e-4)
+    found = need(Pilot(0.001, Estimate(0.0, small, 2.0)), 0.01)
+    assert found.text is not None
+    assert found.text > 1.2
+    assert found.power >= POWER
+
+
+def test_more_text_is_of_more_units():
+    """Four times three documents are twelve: half the error, 11 degrees of freedom."""
+    assert Pilot(0.0, Estimate(0.0, 0.01, 2.0)).on(4.0) == Estimate(0.0, 0.005, 11.0)
+
+
 def test_what_no_number_of_seeds_shows_is_said():
-    found = need(Pilot(1.0, 0.0, 1000), effect=0.001)
+    found = need(Pilot(1.0, NO_ERROR), effect=0.001)
     assert found.seeds is None
     assert found.power < POWER
     assert MOST == 1000
@@ -62,10 +80,10 @@ def test_what_no_number_of_seeds_shows_is_said():
 
 def test_a_claim_that_two_are_equal_needs_more_than_one_that_they_differ_by_its_margin():
     """(1.645 + 1.282)^2 against (1.960 + 0.842)^2: 1.09 times as many."""
-    pilot = Pilot(0.1, 0.001, 1000)
+    pilot = Pilot(0.1, Estimate(0.0, 0.001))
     assert need(pilot, 0.01, equal=True).seeds == pytest.approx(1.09 * need(pilot, 0.01).seeds, rel=0.01)
 
 
 def test_no_effect_is_no_question():
     with pytest.raises(ValueError, match="above 0"):
-        need(Pilot(0.01, 0.001, 1000), effect=0.0)
+        need(Pilot(0.01, Estimate(0.0, 0.001)), effect=0.0)

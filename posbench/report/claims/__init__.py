@@ -4,7 +4,7 @@
     primary: true                   # at most 6 of a study, named before it is run; the others are exploratory
     left: {encoding: alibi, train_length: 128, at: 2L}      # `at`: a multiple of L, a sum such as L+64, or tokens
     relation: not-above             # less | not-above | equal
-    right: {at: 1L}                 # what it does not say is as on the left
+    right: {at: 1L}                 # what it does not say is as on the left, but for an extension: none
     margin: 0.01                    # a share of the right perplexity; `equal` has 0.01 unless it is given, `less` none
     protocol: nonoverlapping
     paper: {table: Table 5, left: [alibi, 128, 256], right: [alibi, 128, 128]}   # encoding, trained at, read at;

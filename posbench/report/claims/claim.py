@@ -25,6 +25,7 @@ RELATIONS = (*COMPARISONS, *FAILURES)
 KEYS = ("name", "primary", "left", "relation", "right", "margin", "protocol", "paper", "nearest", "note")
 SIDE_KEYS = ("encoding", "train_length", "at", "extension", "protocol", "stride", "block", "minus")
 TEXTS = ("name", "relation", "note", "encoding", "extension", "protocol", "table")
+NAMES = ("name", "encoding", "extension")
 OPTIONAL = ("note", "extension", "stride", "block")
 WHOLE_NUMBERS = ("train_length", "stride", "block")
 SOURCE_KEYS = ("paper", "table", "left", "right", "minus")
@@ -168,6 +169,11 @@ class Claim:
         return math.log1p(self.margin or MARGIN)
 
     @property
+    def sides(self) -> list[Side]:
+        """All readings that it is about."""
+        return [reading for side in (self.left, self.right) for _, reading in side.readings]
+
+    @property
     def about_failure(self) -> bool:
         return self.relation in FAILURES
 
@@ -226,10 +232,15 @@ def parse(
     Raises `UserError` for anything it cannot hold against rows, and for too many that are primary.
     """
     found = [*others, *map(_claim, entries)]
+    names = [claim.name for claim in found]
+    if twice := _twice(names):
+        raise UserError(f"There are two claims of the name '{twice}'.", "Each needs a name of its own.")
     if primary is not None:
+        if twice := _twice(primary):
+            raise UserError(f"The claim '{twice}' is named twice as a primary one.")
         for name in primary:
-            if [claim.name for claim in found].count(name) != 1:
-                raise unknown("claim to be primary", str(name), [claim.name for claim in found])
+            if name not in names:
+                raise unknown("claim to be primary", str(name), names)
         found = [replace(claim, primary=claim.name in primary) for claim in found]
     count = sum(claim.primary for claim in found)
     if count > MOST_PRIMARY:
@@ -238,6 +249,10 @@ def parse(
             "Name those that the study is for; the others are exploratory.",
         )
     return found
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def _claim(entry: Mapping[str, Any]) -> Claim:
@@ -263,9 +278,10 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
         if "nearest" in entry and "paper" not in entry:
             raise ValueError("'nearest' stands beside a 'paper' alone")
         paper = _source(entry["paper"], failure) if "paper" in entry else None
-        margin = float(entry.get("margin", MARGIN if relation == "equal" else 0.0))
-        if not LEAST_MARGIN <= margin < 1 and (margin != 0 or relation == "equal"):
-            raise ValueError(f"'margin' is {margin:g}, no share of the perplexity such as 0.01")
+        margin = entry.get("margin", MARGIN if relation == "equal" else 0)
+        is_number = type(margin) in (int, float)
+        if not is_number or (not LEAST_MARGIN <= margin < 1 and (margin != 0 or relation == "equal")):
+            raise ValueError(f"'margin' is {margin}, no share of the perplexity such as 0.01")
         if margin and relation == "less":
             raise ValueError("'less' has no margin; 'not-above' has one")
         return Claim(
@@ -273,7 +289,7 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             left=left,
             relation=relation,
             right=right,
-            margin=margin,
+            margin=float(margin),
             protocol=protocol,
             paper=paper,
             nearest=_source(entry["nearest"], failure) if "nearest" in entry else paper,
@@ -283,7 +299,7 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         said = f"there is no '{error.args[0]}'" if type(error) is KeyError else str(error)
         raise UserError(
-            f"The claim {entry.get('name')!r} cannot be read: {said}.", "See posbench/report/claims/__init__.py."
+            f"The claim {entry.get('name')!r} cannot be read: {said}.", "docs/sweeps.md says under Claims what one has."
         ) from error
 
 
@@ -298,14 +314,16 @@ def _check(what: str, given: Any, allowed: Iterable[str]) -> None:
             continue
         if key in TEXTS and not isinstance(value, str):
             raise ValueError(f"'{key}' is {value}, which is no text unless it is quoted")
+        if key in NAMES and not (value.strip() and value.isprintable()):
+            raise ValueError(f"'{key}' is {value!r}, which is no name")
         if key in WHOLE_NUMBERS and type(value) is not int:
             raise ValueError(f"'{key}' is {value}, no whole number")
 
 
 def _inherited(side: Side) -> dict[str, Any]:
-    """What another side takes over where it says nothing else."""
-    found = {"encoding": side.encoding, "train_length": side.train_length, "protocol": side.protocol}
-    return found | {"stride": side.stride, "block": side.block}
+    """What another side takes over where it says nothing else: all but the extension."""
+    found = {"encoding": side.encoding, "train_length": side.train_length, "at": side.length}
+    return found | {"protocol": side.protocol, "stride": side.stride, "block": side.block}
 
 
 def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
@@ -317,6 +335,8 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
     if entry.get("protocol", inherited["protocol"]) != inherited["protocol"]:
         inherited = {key: value for key, value in inherited.items() if key not in ("stride", "block")}
     own = {**inherited, **entry}
+    if missing := [key for key in ("encoding", "train_length", "at") if key not in own]:
+        raise ValueError(f"its left side has no '{missing[0]}'")
     train_length = int(own["train_length"])
     side = Side(
         encoding=own["encoding"],
@@ -336,7 +356,7 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
         raise ValueError(f"{side} is of no length of 1 token or more")
     if "minus" not in entry:
         return side
-    same = _inherited(side) | {"at": side.length, "extension": side.extension}
+    same = _inherited(side) | {"extension": side.extension}
     minus = _side(entry["minus"], same)
     if minus == side:
         raise ValueError(f"{side} is taken off itself")
@@ -348,7 +368,7 @@ def _length(at: str, train_length: int) -> int:
     >>> [_length(at, 128) for at in ("2L", "L+64", "200")]
     [256, 192, 200]
     """
-    found = re.fullmatch(r"(\d+)L|L\+(\d+)|(\d+)", at)
+    found = re.fullmatch(r"([0-9]+)L|L\+([0-9]+)|([0-9]+)", at)
     if not found:
         raise ValueError(f"'at' is {at}, neither a multiple such as 2L or L+64 nor a number of tokens")
     multiple, more, tokens = found.groups()

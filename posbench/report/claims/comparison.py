@@ -67,15 +67,19 @@ class Comparison:
         return Estimate(self.mean, sum(one.error for one in found), min(one.df for one in found))
 
     @cached_property
+    def documents(self) -> Estimate | None:
+        """For these checkpoints on other documents; None of too few."""
+        return by_documents(self.blocks) if self.blocks else None
+
+    @property
     def text(self) -> Estimate | None:
         """For these checkpoints on other text like this, whose documents may be unlike each other: the larger of the
         errors by passages and by documents, and of several sets of targets the latter, which knows what they have in
         common. (scripts/coverage_check.py has both.)"""
-        passages = self.passages
-        documents = by_documents(self.blocks) if self.blocks else None
-        if passages is None or documents is None:
-            return passages
-        return documents if len(self.blocks) > 1 or documents.error > passages.error else passages
+        if self.passages is None or self.documents is None:
+            return self.passages
+        larger = len(self.blocks) > 1 or self.documents.error > self.passages.error
+        return self.documents if larger else self.passages
 
     @property
     def deciding(self) -> Estimate | None:

@@ -24,6 +24,8 @@ COLUMNS = [
     Column("interval", "95 %"),
 ]
 
+UNDERTRAINED = "† undertrained: some of its runs are at L not below the bigram."
+
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
     """A section a claim, the primary ones first."""
@@ -45,7 +47,7 @@ def short_table(verdicts: Sequence[Verdict]) -> Table:
         Column("verdict", "", right=False),
         Column("ours", "these runs", right=False),
     ]
-    rows = [[cell(_named(one.claim)), cell(one.text), _short(one)] for one in verdicts]
+    rows = [[cell(_named(one.claim)), cell(_marked(one)), _short(one)] for one in verdicts]
     if any(one.claim.paper for one in verdicts):
         columns.append(Column("paper", "the paper", right=False))
         rows = [[*row, _printed_of(one.claim)] for row, one in zip(rows, verdicts, strict=True)]
@@ -54,7 +56,13 @@ def short_table(verdicts: Sequence[Verdict]) -> Table:
         f"A ratio is that of the perplexities compared{gaps}, turned so that it is below 1 where a statement of "
         "better, worse, slower or smaller is so."
     ]
+    if any(one.undertrained for one in verdicts):
+        notes.append(UNDERTRAINED)
     return Table(_statements(verdicts), columns, [Section("", rows)], notes)
+
+
+def _marked(verdict: Verdict) -> str:
+    return f"{verdict.text} †" if verdict.undertrained else verdict.text
 
 
 def _statements(verdicts: Sequence[Verdict]) -> str:
@@ -102,12 +110,13 @@ def in_order(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
     notes = []
+    papers = any(verdict.claim.paper for verdict in verdicts)
     if any(verdict.holds is not None and verdict.p is None for verdict in verdicts):
+        another = " and another model than the paper's" if papers else ""
         notes.append(
             "seen: the values of these runs stand in that relation, within the margin of the statement. One seed, or "
-            "two, one text and another model than the paper's: that neither supports nor contradicts it. There is an "
-            "interval only where both values are of one checkpoint, and it is the text's: where that leaves it open, "
-            "it is undecided."
+            f"two, one text{another}: that neither supports nor contradicts it. There is an interval only where both "
+            "values are of one checkpoint, and it is the text's: where that leaves it open, it is undecided."
         )
     if any(verdict.p is not None for verdict in verdicts):
         notes.append(
@@ -123,8 +132,8 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
     if any(verdict.claim.about_failure for verdict in verdicts):
         notes.append(
             "A method fails at the first of L + 8, 16, 32, 64, 128 and 2 L, 4 L, ... whose loss on the same targets is "
-            "above that at L, the interval above 0 (95 % for all these lengths together). The paper's two readings are "
-            "of nonoverlapping windows unless its table says otherwise."
+            "above that at L, the interval above 0 (95 % for all these lengths together)."
+            + (" The paper's two readings are of nonoverlapping windows unless its table says otherwise." * papers)
         )
     if any(verdict.comparison is not None and len(verdict.comparison.blocks) > 1 for verdict in verdicts):
         notes.append(
@@ -137,6 +146,8 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
             "Speeds are of one run of `posbench bench encodings`, in interleaved rounds: the median of the rounds' "
             "ratios with its interval by order statistics. On that machine: another may turn it round."
         )
+    if any(verdict.undertrained for verdict in verdicts):
+        notes.append(UNDERTRAINED)
     cells = [cell for verdict in verdicts for source in sources(verdict.claim) for cell in source.cells]
     return notes + list(dict.fromkeys(f"{cell.source}; {cell.model}." for cell in cells))
 
@@ -147,7 +158,7 @@ def _heading(verdict: Verdict) -> str:
     how = " - ".join(dict.fromkeys(side.how for _, side in claim.left.readings))
     primary = ", primary" if claim.primary else ""
     asides = [text for text in (_evidence(verdict), verdict.reason, claim.note) if text]
-    return f"{verdict.text}: {claim.name} ({how}{margin}{primary}){''.join(f'; {text}' for text in asides)}"
+    return f"{_marked(verdict)}: {claim.name} ({how}{margin}{primary}){''.join(f'; {text}' for text in asides)}"
 
 
 def _evidence(verdict: Verdict) -> str | None:
@@ -209,8 +220,9 @@ def _shown(value: Value | None, claim: Claim) -> Cell:
         return EMPTY
     if claim.about_speed:
         return Cell(value.value, f"{value.value:,.0f} tokens/s")
-    text = perplexity_text if claim.left.minus is None else ratio_text
-    return Cell(value.value, text(value.value, value.error))
+    if claim.left.minus is not None:
+        return Cell(value.value, f"{ratio_text(value.value)} (ratio)")
+    return Cell(value.value, perplexity_text(value.value, value.error))
 
 
 def _ratio(verdict: Verdict) -> Cell:
@@ -285,6 +297,7 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "fails_at": None if failure is None else failure.at(claim.border),
         "lengths": None if failure is None else list(failure.by_length),
         "seeds": verdict.seeds,
+        "undertrained": verdict.undertrained,
         "p": verdict.p,
         "p_corrected": verdict.corrected,
         **_source_record("paper", claim.paper),

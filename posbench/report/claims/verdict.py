@@ -11,11 +11,9 @@ from posbench.report.claims.claim import Claim, Side
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison, Terms, compare
 from posbench.report.claims.failure import LEVEL, Failure, candidates, failure
 from posbench.report.claims.speed import Bench, Speed, speed
-from posbench.report.parts import Line, Part, Value, parts, together
+from posbench.report.parts import SPLIT, Line, Part, Value, parts, together
 from posbench.statistics import exp, holm
 
-SPLIT = ("corpus_hash", "tokenizer_hash", "split")
-"""What all rows of a claim have in common."""
 TEXT = (*SPLIT, "targets_digest")
 """What rows have in common that are held against each other: all is of the same targets."""
 
@@ -41,6 +39,8 @@ class Verdict:
     corrected: float | None = None
     """the same after Holm's correction, of a primary claim"""
     reason: str | None = None
+    undertrained: bool = False
+    """whether some of its runs are, at L not below the bigram"""
     rows: tuple[Row, ...] = ()
     """that it was reached on"""
 
@@ -170,11 +170,11 @@ def _judge(claim: Claim, texts: Sequence[Sequence[Part]]) -> Verdict:
         missing, verdict = _failure_on(claim, text) if claim.about_failure else _comparison_on(claim, text, other)
         if best is None or missing < best[0]:
             best = missing, verdict
-    protocols = dict.fromkeys(side.protocol for side in _sides(claim))
+    protocols = dict.fromkeys(side.protocol for side in claim.sides)
     read = {part.shared["protocol"] for text in texts for part in text}
     absent = [protocol for protocol in protocols if protocol not in read]
     if best is None or absent:
-        return Verdict(claim, reason=f"nothing was read with {' and '.join(absent or protocols)}")
+        return Verdict(claim, reason=f"nothing is read with {' and '.join(absent or protocols)}")
     return best[1]
 
 
@@ -191,10 +191,6 @@ def _readable(claim: Claim, texts: Sequence[Sequence[Part]]) -> Iterator[tuple[S
         )
 
 
-def _sides(claim: Claim) -> list[Side]:
-    return [reading for side in (claim.left, claim.right) for _, reading in side.readings]
-
-
 def _comparison_on(claim: Claim, text: Sequence[Part], other: Sequence[Part]) -> tuple[int, Verdict]:
     """How much is missing on a text, with what is taken off on another, and the verdict there."""
     found = {id(side): _find(side, text) for side in (claim.left, claim.right)}
@@ -203,11 +199,13 @@ def _comparison_on(claim: Claim, text: Sequence[Part], other: Sequence[Part]) ->
     reasons = [one for one in found.values() if isinstance(one, str)]
     if reasons:
         return len(reasons), Verdict(claim, left, right, reason="; ".join(dict.fromkeys(reasons)))
-    terms = _terms(claim, {key: line for key, line in found.items() if isinstance(line, Line)})
+    lines = {key: line for key, line in found.items() if isinstance(line, Line)}
+    terms = _terms(claim, lines)
     if not terms:
         return 1, Verdict(claim, left, right, reason="the two have no seed in common")
     rows = tuple(row for seed in terms.values() for _, row in seed)
-    return 0, replace(_compared(claim, compare(terms)), left=left, right=right, rows=rows)
+    undertrained = any(line.undertrained for line in lines.values())
+    return 0, replace(_compared(claim, compare(terms)), left=left, right=right, undertrained=undertrained, rows=rows)
 
 
 def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
@@ -220,7 +218,7 @@ def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
     if missing:
         reasons = [_why(replace(side, length=length), [found]) for length in missing]
         if all(length not in found.rows for length in missing):
-            reasons = [f"{side.name} trained at {home:,} was not read at {', '.join(f'{n:,}' for n in missing)}"]
+            reasons = [f"{side.name} trained at {home:,} is not read at {', '.join(f'{n:,}' for n in missing)}"]
         return len(missing), Verdict(claim, reason="; ".join(reasons))
     measured = failure(found, lengths)
     if measured is None:
@@ -228,7 +226,8 @@ def _failure_on(claim: Claim, text: Sequence[Part]) -> tuple[int, Verdict]:
     at = measured.at(claim.border) or lengths[-1]
     rows = tuple(row for length in (home, *lengths) for row in found.measured(length))
     left, right = found.perplexity(at), found.perplexity(home)
-    return 0, replace(_failed(claim, measured), left=left, right=right, rows=rows)
+    undertrained = bool(found.undertrained)
+    return 0, replace(_failed(claim, measured), left=left, right=right, undertrained=undertrained, rows=rows)
 
 
 def _find(side: Side, text: Sequence[Part]) -> Line | str:

@@ -8,6 +8,7 @@ from posbench.report.curves import Curve, flat, perplexities, value, worth_drawi
 from posbench.report.figures.axes import draw, end_labels, length_axis, value_axis
 from posbench.report.figures.drawing import Drawing, height, panels
 from posbench.report.figures.style import looks
+from posbench.report.lengths import listed
 from posbench.report.parts import Line, Part, how
 
 CLOSER = "A panel that is called closer shows those curves of its protocol that change little, at a scale of their own."
@@ -40,6 +41,10 @@ def by_length(parts: Sequence[Part], name: str, title: str, extended: bool = Fal
                 draw(one, curve, look[id(curve.line)], absent.index(curve) if curve in absent else 0, len(curves))
             end_labels(one, [(*_end(curve), named(curve.line, homes), look[id(curve.line)]) for curve in curves])
     notes = [*NOTES, *([CLOSER] if len(panes) > len(chosen) else [])]
+    drawn = {id(curve.line) for _, _, curves in panes for curve in curves}
+    left_out = dict.fromkeys(line.name for _, lines in chosen for line in lines if id(line) not in drawn)
+    if left_out:
+        notes.append(f"Not drawn where above all runs, or without a value: {listed(list(left_out))}.")
     if len(chosen) > 1:
         notes.append("Values compare within a protocol, not between them: each has targets of its own.")
     return Drawing(name, title, notes, figure)

@@ -35,6 +35,8 @@ def test_what_the_right_does_not_say_is_as_on_the_left():
     assert (claim.right.encoding, claim.right.train_length, claim.right.length) == ("alibi", 128, 128)
     (other,) = parse([made.claim(right={"encoding": "rope", "at": 300})])
     assert (other.right.encoding, other.right.length, other.right.protocol) == ("rope", 300, "nonoverlapping")
+    (same,) = parse([made.claim(left=ALIBI | {"extension": "yarn"}, right={"encoding": "rope", "train_length": 64})])
+    assert (same.right.length, same.right.extension) == (256, None), "2 L of the left, in tokens"
 
 
 def test_equal_has_a_margin_of_one_percent_unless_it_says_another():
@@ -70,12 +72,23 @@ def test_equal_has_a_margin_of_one_percent_unless_it_says_another():
         ({"margine": 0.1}, "Did you mean 'margin'"),
         ({"left": {"encodng": "alibi"}}, "Did you mean 'encoding'"),
         ({"left": {"encoding": "alibi", "train_length": 128, "at": "2x"}}, "neither a multiple such as 2L"),
-        ({"left": {"encoding": "alibi"}}, "cannot be read: there is no 'train_length'"),
+        ({"left": {"encoding": "alibi"}}, "cannot be read: its left side has no 'train_length'"),
         ({"primary": "yes"}, "neither true nor false"),
         ({"protocol": "training", "primary": True}, "no primary claim"),
         ({"protocol": "training", "right": {"at": "1L", "protocol": "sliding"}}, "no protocol 'sliding'"),
         ({"relation": "equal", "margin": 0}, "no share of the perplexity"),
         ({"margin": 5}, "no share of the perplexity"),
+        ({"relation": "equal", "margin": "0.01"}, "'margin' is 0.01, no share"),
+        ({"relation": "equal", "margin": True}, "'margin' is True, no share"),
+        ({"relation": "equal", "margin": [0.01]}, r"'margin' is \[0.01\], no share"),
+        ({"relation": "equal", "margin": None}, "'margin' is None, no share"),
+        ({"relation": "equal", "margin": 10**400}, "no share"),
+        ({"relation": "equal", "margin": math.nan}, "'margin' is nan, no share"),
+        ({"name": " "}, "'name' is ' ', which is no name"),
+        ({"name": "a\nb"}, "which is no name"),
+        ({"right": {"at": "1L", "extension": ""}}, "'extension' is '', which is no name"),
+        ({"left": ALIBI | {"encoding": "al\tibi"}}, "'encoding' is 'al\\\\tibi', which is no name"),
+        ({"left": ALIBI | {"at": "\N{ARABIC-INDIC DIGIT TWO}L"}}, "neither a multiple such as 2L"),
         ({"paper": {"table": "Table 5", "left": ["alibi", 128, 257], "right": ["alibi", 128, 128]}}, "Table 5 of the"),
         ({"paper": {"tabel": "Table 5"}}, "Did you mean 'table'"),
         ({"paper": None}, "None is no source"),
@@ -100,9 +113,10 @@ def test_a_claim_that_cannot_be_held_against_rows_is_refused(changes, message):
 
 
 def test_at_most_six_claims_are_primary():
-    assert len(parse([made.claim(primary=True)] * 6 + [made.claim()])) == 7
+    seven = [made.claim(name=name, primary=True) for name in "abcdefg"]
+    assert len(parse([*seven[:6], made.claim()])) == 7
     with pytest.raises(UserError, match="7 claims are primary, and at most 6 can be"):
-        parse([made.claim(primary=True)] * 7)
+        parse(seven)
 
 
 def test_a_study_may_name_the_primary_ones_of_its_claims_and_of_those_of_others():
@@ -111,8 +125,14 @@ def test_a_study_may_name_the_primary_ones_of_its_claims_and_of_those_of_others(
     assert [(claim.name, claim.primary) for claim in found] == [("a", False), ("b", True), ("c", True)]
     with pytest.raises(UserError, match="no claim to be primary 'd'"):
         parse([], others, primary=["d"])
-    with pytest.raises(UserError, match="7 claims are primary"):
-        parse([made.claim(primary=True)] * 4, parse([made.claim(primary=True)] * 3))
+    with pytest.raises(UserError, match="'a' is named twice"):
+        parse([], others, primary=["a", "b", "a"])
+
+
+def test_two_claims_of_one_name_are_refused():
+    """Neither could be told from the other in a table, nor be the primary one."""
+    with pytest.raises(UserError, match="two claims of the name 'a'"):
+        parse([made.claim(name="a")], parse([made.claim(name="a", relation="equal")]))
 
 
 def test_a_block_and_a_stride_are_those_of_a_protocol():
@@ -120,8 +140,8 @@ def test_a_block_and_a_stride_are_those_of_a_protocol():
     left = {"encoding": "alibi", "train_length": 128, "at": "2L", "block": 1}
     same, flat = parse(
         [
-            made.claim(left=left, protocol="same-targets"),
-            made.claim(left=left, protocol="same-targets", right={"at": "1L", "protocol": "nonoverlapping"}),
+            made.claim(name="a", left=left, protocol="same-targets"),
+            made.claim(name="b", left=left, protocol="same-targets", right={"at": "1L", "protocol": "nonoverlapping"}),
         ]
     )
     assert (same.right.block, flat.right.block) == (1, None)

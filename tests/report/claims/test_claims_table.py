@@ -118,8 +118,29 @@ def test_a_failure_is_a_length_and_a_multiple_of_l(make):
     assert "contradicted by no failure by 144: within 1 % of L" in found
 
 
+def test_a_verdict_on_undertrained_runs_is_marked(make, reference):
+    """At L the bigram has 45, below ALiBi's 50."""
+    rows = [make("alibi", 256, 45.0), make("alibi", 128, 50.0), reference("bigram", 128, 45.0)]
+    table, short = (of(judge(parse([claim()]), rows)) for of in (claims_table, short_table))
+    assert table.sections[0].title.startswith("seen †: ALiBi at 2 L")
+    assert short.sections[0].rows[0][1].text == "seen †"
+    assert all("† undertrained: some of its runs are at L not below the bigram." in one.notes for one in (table, short))
+    assert table.records[0]["undertrained"]
+    trained = claims_table(judge(parse([claim()]), [*rows[:2], reference("bigram", 128, 51.0)]))
+    assert "†" not in render(trained)
+
+
+def test_notes_speak_of_a_paper_only_where_there_is_one(make):
+    own = claim()
+    del own["paper"]
+    rows = [make("alibi", 256, 45.0), make("alibi", 128, 50.0)]
+    assert "paper" not in render(claims_table(judge(parse([own]), rows)))
+    assert "another model than the paper's" in render(claims_table(judge(parse([claim()]), rows)))
+
+
 def test_every_format_holds_every_claim(make):
     gap = claim(
+        name="ALiBi at 2 L, its gap",
         left={"encoding": "alibi", "train_length": 128, "at": "2L", "minus": {"protocol": "sliding"}},
         right={"at": "1L", "minus": {"protocol": "sliding"}},
         paper={"table": "Table 5", "minus": "Table 15", "left": ["alibi", 512, 1024], "right": ["alibi", 512, 512]},

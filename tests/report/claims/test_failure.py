@@ -115,9 +115,9 @@ def test_as_many_lengths_are_looked_at_each_must_be_surer(make):
 def test_without_all_lengths_it_is_not_measured_and_says_which_are_missing(make):
     found = verdict(rows(make, {256: 1.5}))
     assert found.text == "not measured"
-    assert found.reason == "rope trained at 128 was not read at 136, 144, 160, 192"
+    assert found.reason == "rope trained at 128 is not read at 136, 144, 160, 192"
     wrong = verdict(rows(make, {256: 1.5}, protocol="nonoverlapping"))
-    assert wrong.reason == "nothing was read with same-targets"
+    assert wrong.reason == "nothing is read with same-targets"
 
 
 def test_the_interval_of_one_checkpoint_is_its_texts(tmp_path):

@@ -208,7 +208,7 @@ def test_primary_claims_are_corrected_and_the_others_are_not(make):
     ratios = [0.98, 0.985, 0.99, 0.993]
     rows = [make("alibi", 128, 50.0, seed=seed) for seed, _ in enumerate(ratios)]
     rows += [make("alibi", 256, 50.0 * ratio, seed=seed) for seed, ratio in enumerate(ratios)]
-    three = [claim(relation="less", primary=primary) for primary in (True, True, True, False)]
+    three = [claim(name=name, relation="less", primary=name != "d") for name in "abcd"]
     p = float(stats.ttest_1samp(np.log(ratios), 0).pvalue)
     assert 0.05 / 3 < p < 0.05
     found = judge(parse(three), rows)
@@ -219,7 +219,7 @@ def test_primary_claims_are_corrected_and_the_others_are_not(make):
 def test_a_primary_claim_that_was_not_measured_counts_among_them(make):
     """Otherwise a study could be made surer by leaving something out."""
     rows = [make("alibi", n, 50.0 - 0.01 * n * (1 + s / 10), seed=s) for s in range(3) for n in (128, 256)]
-    absent = claim(primary=True, protocol="sliding")
+    absent = claim(name="absent", primary=True, protocol="sliding")
     found = judge(parse([claim(relation="less", primary=True), absent]), rows)
     assert [one.text for one in found] == ["supported", "not measured"]
     assert found[0].corrected == pytest.approx(2 * found[0].p)
@@ -263,7 +263,7 @@ def test_of_several_strides_the_smallest_is_taken(make):
 
 def test_a_gap_without_its_second_protocol_is_not_measured(make):
     (found,) = judge(parse([gap_claim()]), [make("alibi", n, 60.0) for n in (128, 512)])
-    assert (found.text, found.reason) == ("not measured", "nothing was read with sliding")
+    assert (found.text, found.reason) == ("not measured", "nothing is read with sliding")
 
 
 def test_an_extension_is_a_side_of_its_own(make):
@@ -292,12 +292,12 @@ def test_an_extension_is_a_side_of_its_own(make):
         ([("alibi", 128, 50.0, {}), ("alibi", 256, None, {"reason": "too long"})], "read at 256: too long"),
         ([("alibi", 128, 50.0, {}), ("alibi", 256, 45.0, {"targets_digest": "o"})], "on the same targets"),
         ([("alibi", 128, 50.0, {"seed": 1}), ("alibi", 256, 45.0, {"seed": 2})], "no seed in common"),
-        ([("alibi", 128, 50.0, {"protocol": "sliding"})], "nothing was read with nonoverlapping"),
+        ([("alibi", 128, 50.0, {"protocol": "sliding"})], "nothing is read with nonoverlapping"),
         (
             [("alibi", n, 50.0, {"recipe": r, "train_tokens": t}) for n in (128, 256) for r, t in (("a", 1), ("b", 2))],
             "which alibi trained at 128 is meant",
         ),
-        ([], "nothing was read with nonoverlapping"),
+        ([], "nothing is read with nonoverlapping"),
     ],
 )
 def test_what_no_pair_of_rows_answers_is_not_measured_with_the_reason(make, rows, reason):
@@ -345,7 +345,8 @@ def test_the_errors_of_two_sets_of_targets_add_up(tmp_path):
         return stored(tmp_path, length, nats, setup=None, **own)
 
     flat = [row(128, [0.0] * 40), row(512, [0.2, 0.1] * 20)]
-    exact = [row(128, [0.0] * 12, block=1, **EXACT), row(512, [0.1, -0.1] * 6, block=1, **EXACT)]
+    own = EXACT | {"block": 1, "targets": 12 * 128}
+    exact = [row(128, [0.0] * 12, **own), row(512, [0.1, -0.1] * 6, **own)]
     (found,) = judge(parse([exact_gap()]), [*flat, *exact])
     large, small = (
         judge(parse([one]), rows)[0] for one, rows in ((claim(left=SHORT, right=LONG), flat), (BLOCK, exact))

@@ -85,9 +85,11 @@ def test_a_reference_above_all_runs_is_not_drawn(make, reference):
         for name, value in (("bigram", 60.0), ("unigram", 400.0))
         for length in (128, 256)
     ]
-    found = texts(perplexity(rows))
+    drawing = perplexity(rows)
+    found = texts(drawing)
     assert "bigram" in found
     assert "unigram" not in found
+    assert drawing.notes[-1] == "Not drawn where above all runs, or without a value: unigram."
 
 
 def test_what_looks_flat_beside_the_others_is_drawn_once_more_at_its_own_scale(make, reference):
