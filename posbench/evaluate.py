@@ -111,39 +111,50 @@ def refuse_inapplicable(run: Run, requests: Sequence[Request]) -> None:
             extensions.applied(extensions.read(extension), encoding, label(config.encoding))
 
 
+def unreadable(request: Request) -> str | None:
+    """Why no text could give what a request asks for; None: one may."""
+    length, stride, block = request.length, request.stride, request.block
+    if stride is not None and stride > length:
+        return f"a stride of {stride} is longer than a window of {length}"
+    if block is None:
+        return None
+    min_context, targets = request.min_context, request.targets
+    assert min_context is not None
+    assert targets is not None
+    if block > min_context:
+        return f"a block of {block} targets does not fit {min_context} ids of context (min_context)"
+    if block > targets:
+        return f"{targets} targets are fewer than one block of {block}"
+    if length > min_context:
+        return f"the targets have {min_context} ids of context (min_context), fewer than {length}"
+    return f"a block of {block} targets does not fit a window of {length}" if block > length else None
+
+
 def lay(request: Request, stream: Stream) -> tuple[Windows, str | None]:
     """The windows of a request over a stream, and why they do not measure what it asks for (None: they do)."""
-    length, n_ids = request.length, len(stream.ids)
+    length, n_ids, reason = request.length, len(stream.ids), unreadable(request)
     if request.protocol == "same-targets":
         block, min_context, targets = request.block, request.min_context, request.targets
         assert block is not None
         assert min_context is not None
         assert targets is not None
-        if block > min_context:
-            return NOTHING, f"a block of {block} targets does not fit {min_context} ids of context (min_context)"
-        if block > targets:
-            return NOTHING, f"{targets} targets are fewer than one block of {block}"
+        if block > min(min_context, targets):
+            return NOTHING, reason
         # The set is the same at every length, also at one that cannot read it.
         windows = same_targets(stream.documents, min(max(length, block), min_context), min_context, block, targets)
-        if length > min_context:
-            return windows, f"the targets have {min_context} ids of context (min_context), fewer than {length}"
-        if block > length:
-            return windows, f"a block of {block} targets does not fit a window of {length}"
-        if not len(windows):
+        if reason is None and not len(windows):
             longest = int(np.diff(stream.documents).max(initial=0))
             wanted = f"{min_context} ids of context and a block of {block}"
-            return windows, f"no document is long enough for {wanted}: the longest has {longest} ids"
-        return windows, None
+            reason = f"no document is long enough for {wanted}: the longest has {longest} ids"
+        return windows, reason
     if request.protocol == "sliding":
         assert request.stride is not None
         windows = sliding(n_ids, max(length, request.stride), request.stride, request.targets)
-        if request.stride > length:
-            return windows, f"a stride of {request.stride} is longer than a window of {length}"
     else:
         windows = nonoverlapping(n_ids, length, request.targets)
-    if windows.targets < length:
-        return windows, f"there are {windows.targets} targets, fewer than one window of {length}"
-    return windows, None
+    if reason is None and windows.targets < length:
+        reason = f"there are {windows.targets} targets, fewer than one window of {length}"
+    return windows, reason
 
 
 NOTHING = nonoverlapping(1, 1)

@@ -42,6 +42,14 @@ def asked(jobs: Iterable[Job]) -> list[Row]:
     return found + [row for row in further + counted if _shared(row) in same]
 
 
+def common_seeds(jobs: Iterable[Job]) -> set[int]:
+    """The seeds that every recipe of these runs has."""
+    seeds: dict[str, set[int]] = {}
+    for job in jobs:
+        seeds.setdefault(initial.recipe(job.config, identity(job.config)), set()).add(job.config.seed)
+    return set.intersection(*seeds.values())
+
+
 def _shared(row: Row) -> tuple[object, ...]:
     return tuple(getattr(row, name) for name in SHARED)
 

@@ -123,6 +123,12 @@ def about(config: Config, run: str, identity: Mapping[str, Any], corpus: str, vo
     )
 
 
+def too_long(name: str, encoding: Encoding, length: int) -> str | None:
+    """Why an encoding of that name has no positions for windows of `length`; None: it has."""
+    longest = encoding.max_length
+    return None if longest is None or length <= longest else f"{name} has positions for {longest} inputs and no more"
+
+
 def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
     """A run's model, loaded when it is first needed. Raises `UserError` when it is not finished.
 
@@ -152,12 +158,6 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
         with torch.autocast(device.type, torch.bfloat16, enabled=read_in == "bfloat16"):
             return model.token_losses(ids, targets, positions, last=targets.shape[1]).cpu().numpy()
 
-    def too_long(encoding: Encoding, length: int) -> str | None:
-        longest = encoding.max_length
-        return (
-            None if longest is None or length <= longest else f"{name} has positions for {longest} inputs and no more"
-        )
-
     def with_encoding(reader: Reader, described: Mapping[str, Any], length: int, reason: str | None = None) -> Reader:
         """The reader under the extension that is described; `reason`: why it cannot be."""
         encoding = cache(partial(changed, described, length))
@@ -167,7 +167,7 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
                 return reason
             loaded()  # outside: damaged weights are the run's fault, never a row that says n/a for good
             try:
-                return too_long(encoding(), length)
+                return too_long(name, encoding(), length)
             except UserError as error:
                 return _sentence(error)
 
@@ -179,7 +179,7 @@ def of_run(run: Run, device: torch.device, weights: bool = True) -> Reader:
     def searched(described: Mapping[str, Any], length: int) -> tuple[dict[str, Any] | None, str | None]:
         """What a search finds, or why it cannot be made."""
         encoding = loaded()[1]  # outside: damaged weights are the run's fault, never a row that says n/a for good
-        if reason := too_long(encoding, length):
+        if reason := too_long(name, encoding, length):
             return None, reason
         try:
             return _search(run, described, length, encoding, on_validation, device), None

@@ -276,7 +276,7 @@ def _arrays(file: Path, sha256: str, targets: int) -> Arrays:
             raise ValueError(file)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {reason(error)}.") from error
-    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, TypeError, AttributeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{file} does not hold the losses of a row of posbench.") from error
     for array in vars(found).values():
         array.setflags(write=False)

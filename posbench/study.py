@@ -230,12 +230,12 @@ def plan(
     extra = ["--config-dir", folder] if folder else []
     listed, jobs = [], []
     for own in study.runs:
-        with _naming(f"run {shlex.join(own)}"):
+        with _naming(f"run {_words(own)}"):
             listed.append(combinations(_last([*common, *own, *overrides])))
     refuse_too_many(f"The study {study.name}", count := sum(map(len, listed)))
     tell_many(count, say)
     for own, words_of in zip(study.runs, listed, strict=True):
-        with _naming(f"run {shlex.join(own)}"):
+        with _naming(f"run {_words(own)}"):
             for words in words_of:
                 config = compose(words)
                 jobs.append(Job(config, shlex.join(["posbench", "train", *words, *extra]), run_name(config)))
@@ -262,6 +262,10 @@ def _naming(what: str) -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(f"In the {what}: {error.message}", error.hint) from error
+
+
+def _words(own: Sequence[str]) -> str:
+    return shlex.join(own) if own else "[] (the common settings alone)"
 
 
 def _last(words: Sequence[str]) -> list[str]:

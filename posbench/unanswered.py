@@ -1,7 +1,8 @@
 """What the claims of a study want and nothing that it lists measures: said before the first run, not after the last.
 
-The claims are judged as they will be, on rows as the study will give them, of no loss to speak of: what is *not
-measured* among these will not be. A length that an encoding cannot read is not known before.
+The claims are judged as they will be, on rows as the study will give them, of no loss to speak of. What the text has to
+say of it is not known before: whether it is long enough, and whether two evals that ask for different numbers of
+targets, taken for different sets here, both take all there are.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
+import torch
+
 from posbench import extensions, reader
+from posbench.config import build_encoding, built_length
+from posbench.encodings.base import Shape
 from posbench.errors import closest
+from posbench.evaluate import unreadable
 from posbench.identity import hash8, identity, label
 from posbench.job import Job
 from posbench.records import Row
@@ -21,8 +27,8 @@ from posbench.report.claims import Claim, judge
 def unanswered(claims: Iterable[Claim], jobs: Sequence[Job]) -> list[str]:
     """A line for each thing that is missing: the first claim that wants it, and the nearest there is.
 
-    Speeds are none of a study's business. A run that starts from one of these, fine-tuned say, is not listed either,
-    and its claims are named here.
+    Speeds are none of a study's business. A run that starts from one of these, fine-tuned say, may be there without
+    being listed, and its claims are named here.
     """
     rows = [row for job in jobs for row in _rows(job)]
     configs = [job.config for job in jobs]
@@ -42,32 +48,42 @@ def _rows(job: Job) -> list[Row]:
     who = identity(config)
     about = asdict(reader.about(config, job.label, who, config.data["name"], 0))
     own_text = {key: value for key, value in config.data.items() if key != "attend"}
-    return [
-        Row(
-            **about,
-            run_hash=hash8(who),
-            step=0,
-            extension=request.extension and extensions.key(extensions.read(request.extension)),
-            protocol=request.protocol,
-            length=request.length,
-            stride=request.stride,
-            block=request.block,
-            min_context=request.min_context,
-            split=request.split,
-            corpus_hash=_text(request.on or own_text),
-            tokenizer_hash=_text(config.tokenizer),
-            targets_digest=_text([request.targets, request.block, request.min_context]),
-            dtype="",
-            status="ok",
-            loss=0.0,
-            targets=0,
-            documents=0,
-            device="",
-            threads=0,
-            time="",
+    shape = Shape(config.model.layers, config.model.width, config.model.heads, built_length(config))
+    with torch.random.fork_rng(devices=[]):
+        encoding = build_encoding(config.encoding, shape)
+    rows = []
+    for request in job.requests:
+        plain = request.extension is None and "class" not in config.extension
+        reason = unreadable(request) or (
+            reader.too_long(about["encoding"], encoding, request.length) if plain else None
         )
-        for request in job.requests
-    ]
+        rows.append(
+            Row(
+                **about,
+                run_hash=hash8(who),
+                step=0,
+                extension=request.extension and extensions.key(extensions.read(request.extension)),
+                protocol=request.protocol,
+                length=request.length,
+                stride=request.stride,
+                block=request.block,
+                min_context=request.min_context,
+                split=request.split,
+                corpus_hash=_text(own_text),
+                tokenizer_hash=_text(config.tokenizer),
+                targets_digest=_text([request.targets, request.block, request.min_context]),
+                dtype="",
+                status="n/a" if reason else "ok",
+                reason=reason,
+                loss=None if reason else 0.0,
+                targets=0,
+                documents=0,
+                device="",
+                threads=0,
+                time="",
+            )
+        )
+    return rows
 
 
 def _text(chosen_by: object) -> str:
@@ -86,4 +102,4 @@ def _not_listed(claim: Claim, trained: Sequence[str]) -> str | None:
 
 def _line(why: str, names: Sequence[str]) -> str:
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    return f"{names[0]}{more} will not be measured: {why}."
+    return f"Nothing that is listed measures '{names[0]}'{more}: {why}."

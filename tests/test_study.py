@@ -179,6 +179,10 @@ def test_only_the_smoke_budget_says_that_its_numbers_mean_nothing():
         ({"runs": [["encoding=rope"], ["encoding=rope"]]}, "twice"),
         ({"runs": [["encoding=rope"], ["model.heads=7"]]}, "model.heads=7"),
         ({"runs": [None]}, "has an empty run"),
+        (
+            {"runs": [[]], "common": ["encoding=ropee"]},
+            r"In the run \[\] \(the common settings alone\): There is no enc",
+        ),
         ({"runs": [""]}, "has an empty run"),
         ({"evals": {"flat": {"protocl": "sliding"}}}, "no setting of an eval 'protocl'"),
         ({"evals": {"flat": {"": "sliding"}}}, "no setting of an eval ''"),

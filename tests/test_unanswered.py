@@ -72,7 +72,7 @@ def row(encoding: str, length: int) -> str:
     ],
 )
 def test_what_is_missing_is_named_with_the_nearest_and_with_who_wants_it(tmp_path: Path, changes, said: str):
-    assert lines(tmp_path, **changes) == [f"ALiBi at 2 L will not be measured: {said}."]
+    assert lines(tmp_path, **changes) == [f"Nothing that is listed measures 'ALiBi at 2 L': {said}."]
 
 
 def planned(folder: Path, **changes: Any) -> list[str]:
@@ -113,6 +113,22 @@ def test_runs_without_a_seed_in_common_do_not_answer_a_claim_about_both(tmp_path
     assert line.endswith("the two have no seed in common.")
 
 
+def test_a_length_that_no_text_could_give_is_said(tmp_path: Path):
+    """256 past 128 ids of context, 64 in blocks of 128, and learned positions past L."""
+    same = {"protocol": "same-targets", "lengths": [256], "targets": 512, "block": 32, "min_context": 128}
+    claims = [
+        made.claim(left={"encoding": "rope", "train_length": 64, "at": 256}, right={"at": 64}, protocol="same-targets")
+    ]
+    (line,) = planned(tmp_path, evals={"same": same}, claims=claims)
+    assert line.endswith("the targets have 128 ids of context (min_context), fewer than 256.")
+    (line,) = planned(tmp_path, evals={"same": same | {"min_context": 256, "block": 128}}, claims=claims)
+    assert line.endswith("a block of 128 targets does not fit a window of 64.")
+    flat = {"flat": {"protocol": "nonoverlapping", "lengths": [256]}}
+    claims = [made.claim(left={"encoding": "learned", "train_length": 64, "at": 256}, right={"at": 64})]
+    (line,) = planned(tmp_path, runs=[["encoding=learned", "train.length=64"]], evals=flat, claims=claims)
+    assert line.endswith("learned has positions for 64 inputs and no more.")
+
+
 def test_an_extension_is_meant_with_what_is_set_of_it(tmp_path: Path):
     claims = [
         made.claim(
@@ -139,7 +155,7 @@ def test_several_claims_that_want_the_same_are_counted(tmp_path: Path):
     found = study.load(str(file))
     (line,) = unanswered(found.claims, study.plan(found).jobs)
     assert line.startswith(
-        "claim 0 (and 4 more) will not be measured: there is no row of alibi trained at 64 and read at"
+        "Nothing that is listed measures 'claim 0' (and 4 more): there is no row of alibi trained at 64 and read at"
     )
 
 
@@ -160,7 +176,7 @@ def test_fine_tuned_runs_are_said_to_be_missing_of_the_study_of_extensions():
     """They begin with its own runs, which are not there yet."""
     shipped = study.load("extensions")
     (line,) = unanswered(shipped.claims, study.plan(shipped).jobs)
-    assert "(and 1 more) will not be measured: the study lists no run of rope+pi trained at 512" in line
+    assert "(and 1 more): the study lists no run of rope+pi trained at 512" in line
 
 
 def test_the_smoke_test_leaves_out_what_is_read_at_512():

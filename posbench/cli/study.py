@@ -97,7 +97,7 @@ def plan(
     show(needs_table(verdicts, effect), format)
     if all(verdict.comparison is None or verdict.comparison.seeds < 2 for verdict in verdicts):
         words = overrides
-        if len({job.config.seed for job in planned.jobs}) < 2:
+        if len(pilot.common_seeds(planned.jobs)) < 2:
             words = [*(word for word in overrides or [] if not word.startswith("seed=")), "seed=1,2"]
         pilots = run_command(name, budget, words, config_dir)
         say(f"No claim has two seeds yet, which a pilot needs: {pilots}")

@@ -73,11 +73,26 @@ def perplexities(lines: Sequence[Line]) -> list[Curve]:
     return [Curve(line, [_perplexity(line, length) for length in sorted(line.rows)]) for line in lines]
 
 
-def worth_drawing(curves: Sequence[Curve]) -> list[Curve]:
-    """Those with a value; a reference that is above all runs would only press them together."""
+def beside(curves: Sequence[Curve]) -> list[tuple[Curve, str]]:
+    """Those with a value, and where a reference is that has no room beside the models: "above" or "below" them all; ""
+    for what is drawn.
+
+    It has room no farther out than these reach from lowest to highest. So they keep half of the height, and a count
+    that no model is near presses nothing together.
+    """
     known = [curve for curve in curves if curve.finite]
-    runs = [found for curve in known if curve.line.one.kind == "run" for found in curve.values]
-    return [curve for curve in known if curve.line.one.kind == "run" or not runs or min(curve.values) <= max(runs)]
+    values = [found for curve in known if curve.line.one.kind == "run" for found in curve.values]
+    if not values:
+        return [(curve, "") for curve in known]
+    scale = math.log if steep(values) else float
+    low, high, span = scale(min(values)), scale(max(values)), _spread(values, scale)
+
+    def side(curve: Curve) -> str:
+        if scale(max(curve.values)) > high + span:
+            return "above"
+        return "below" if scale(min(curve.values)) < low - span else ""
+
+    return [(curve, side(curve) if curve.line.one.kind == "reference" else "") for curve in known]
 
 
 def flat(curves: Sequence[Curve]) -> list[Curve]:

@@ -31,6 +31,8 @@ from posbench.run import Run
 
 UNCERTAINTY = "± is the standard error over the text for one seed, the standard deviation over seeds for more"
 
+UNDERTRAINED = "† undertrained: at L not below the bigram, so that past L there is nothing to lose."
+
 
 def length_tables(rows: Iterable[Row]) -> list[Table]:
     """One table a part."""
@@ -318,7 +320,7 @@ def _notes(part: Part) -> list[str]:
             "any other extension takes its place."
         )
     if any(line.undertrained for line in part.lines):
-        notes.append("† undertrained: at L not below the bigram.")
+        notes.append(UNDERTRAINED)
     notes += [f"{line.name} at L = {line.train_length:,}: {caveat}" for line in part.lines if (caveat := _caveat(line))]
     if part.references:
         notes.append("unigram, bigram: counted on the training split, no model.")

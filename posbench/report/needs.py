@@ -9,6 +9,7 @@ from typing import Any
 
 from posbench.records import Row
 from posbench.report.claims import Claim, Verdict, judge
+from posbench.report.claims.claim import percent
 from posbench.report.claims.comparison import Comparison
 from posbench.report.tables import Cell, Column, Section, Table, cell
 from posbench.statistics.planning import MOST, POWER, Need, Pilot, need
@@ -46,7 +47,7 @@ def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
             "A claim with a margin has that as its effect, whatever --effect says: it is to be shown where there is no "
             "difference at all."
         ]
-        if any(record["effect"] != effect for record in records)
+        if any(verdict.claim.margin for verdict in verdicts)
         else []
     )
     return Table(
@@ -61,8 +62,8 @@ def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
             "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token. The true one "
             "may be 30 times what two seeds show, and 6 times what three do (95 %).",
             "over text: their standard error for other text like this. text: as much as leaves the seeds half of the "
-            "room there is; in documents where these differ by more than their passages do. `posbench data` shows how "
-            "much there is.",
+            "room there is; in documents where these differ by more than their passages do. A split may have less: "
+            "then no number of seeds is enough.",
             "Read is validation text where a claim can be held against it. A study that is planned by its own test "
             "text (test) has read that twice.",
         ],
@@ -92,7 +93,10 @@ def _record(verdict: Verdict, effect: float) -> dict[str, Any]:
     if comparison is None or comparison.text is None:
         return record
     unit, read = _read(comparison)
-    record |= {"text_error": comparison.text.error, "text_df": comparison.text.df, "unit": unit, "pilot_text": read}
+    record |= {"unit": unit, "pilot_text": read}
+    if math.isinf(comparison.text.error):
+        return record | {"reason": "one block of text tells nothing of how text differs"}
+    record |= {"text_error": comparison.text.error, "text_df": comparison.text.df}
     if comparison.seeds < 2:
         return record | {"reason": "one seed tells nothing of how seeds differ"}
     pilot = Pilot(statistics.stdev(comparison.values), comparison.text)
@@ -100,7 +104,7 @@ def _record(verdict: Verdict, effect: float) -> dict[str, Any]:
     return record | {
         "deviation": pilot.deviation,
         "seeds": found.seeds,
-        "text": None if found.text is None else [math.ceil(found.text * count) for count in read],
+        "text": [math.ceil(found.text * count) for count in read],
         "power": found.power,
         "reason": None if found.seeds else f"more than {MOST:,} seeds",
     }
@@ -119,7 +123,7 @@ def _cells(record: dict[str, Any]) -> list[Cell]:
     test = "" if record["split"] in (None, "validation") else f" ({record['split']})"
     return [
         cell(record["claim"]),
-        Cell(record["effect"], f"{record['effect']:.1%}"),
+        Cell(record["effect"], percent(record["effect"])),
         cell(record["pilot_seeds"]),
         shown["deviation"],
         shown["text_error"],
@@ -137,4 +141,6 @@ def _amount(counts: Sequence[int] | None, unit: str) -> str:
 def _why(record: dict[str, Any]) -> str:
     if not record["pilot_seeds"]:
         return "not measured"
+    if record["text_error"] is None:
+        return "one block"
     return "one seed" if record["deviation"] is None else f"> {MOST:,}"

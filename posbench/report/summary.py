@@ -17,7 +17,7 @@ from posbench.report.claims.failure import failing
 from posbench.report.claims.speed import Bench
 from posbench.report.costs import where
 from posbench.report.curves import compare_lines, interval
-from posbench.report.lengths import perplexity_text, ratio_cell
+from posbench.report.lengths import UNDERTRAINED, perplexity_text, ratio_cell
 from posbench.report.parts import Line, Part
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
@@ -188,7 +188,7 @@ def _notes(records: Sequence[dict[str, Any]], flat: Part | None, same: Part | No
         + (" With fewer than three seeds that holds for these checkpoints on these documents." if few else "")
     ]
     if any(record["undertrained"] for record in records):
-        notes.append("† undertrained: at L not below the bigram, so that past L it has nothing to lose.")
+        notes.append(UNDERTRAINED)
     if not any(line.one.encoding == "bigram" for part in (flat, same) if part for line in part.references):
         notes.append("No bigram was read beside them, so that none can be marked undertrained.")
     if flat:

@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import ascii_letters
 
-from posbench.report.curves import Curve, perplexities, steep, value
+from posbench.report.curves import Curve, beside, perplexities, steep, value
 from posbench.report.lengths import listed, part_title, perplexity_text, told_apart
 from posbench.report.parts import Line, Part, before_target
 
@@ -66,30 +66,16 @@ def _letters(lines: Iterable[Line]) -> dict[Name, str]:
 
 def _plot(part: Part, title: str, width: int, names: Mapping[Name, str]) -> str:
     curves = perplexities([*part.lines, *part.references])
-    known = [curve for curve in curves if curve.finite]
-    models = [curve for curve in known if curve.line.one.kind == "run"] or known
-    values = [found for curve in models for found in curve.values]
-    scale = math.log if steep(values) else float
-    sides = [(curve, _side(curve, values, scale)) for curve in known]
+    sides = beside(curves)
     letters = [(names[_name(curve.line)], curve) for curve, side in sides if not side]
+    models = [found for curve, _ in sides if curve.line.one.kind == "run" for found in curve.values]
+    scale = math.log if steep(models or [found for _, curve in letters for found in curve.values]) else float
     lines, hidden = _drawn(letters, part.lengths, width, scale) if letters else ([], {})
-    outside = [f"{_named(curve)}: {_ends(curve)}, {side}" for curve, side in sides if side]
+    outside = [f"{_named(curve)}: {_ends(curve)}, {side} the plot" for curve, side in sides if side]
     absent = [f"{_named(curve)}: {_unread(curve)}" for curve in curves if not curve.finite]
     told = [*_legend(letters, hidden), *outside, *absent, "", before_target(part)]
     wrapped = [textwrap.fill(line, width, subsequent_indent="   " * (line != told[-1])) for line in told]
     return "\n".join([f"Perplexity, {title}", "", *lines, "", *wrapped]) + "\n"
-
-
-def _side(curve: Curve, values: Sequence[float], scale: Scale) -> str:
-    """Where a reference is that has no room beside the `values` of the models; "" for what is drawn.
-
-    It has room no farther out than these reach from lowest to highest. So they keep half of the height, and a count
-    that no model is near presses nothing together.
-    """
-    low, high = scale(min(values)), scale(max(values))
-    if scale(max(curve.values)) > high + (high - low):
-        return "above the plot"
-    return "below the plot" if scale(min(curve.values)) < low - (high - low) else ""
 
 
 def _drawn(

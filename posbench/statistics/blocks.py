@@ -129,7 +129,7 @@ def by_documents(sets: Sequence[Blocks]) -> Estimate | None:
 def contrast(terms: Sequence[tuple[float, Row]]) -> Blocks:
     """The losses of several rows of the same targets, each times its weight, summed by block.
 
-    Raises `UserError` when the rows are not of the same targets, or one of them is n/a.
+    Raises `UserError` when the rows are not of the same targets in the same blocks, or one of them is n/a.
     """
     first = terms[0][1]
     for _, row in terms:
@@ -146,9 +146,9 @@ def contrast(terms: Sequence[tuple[float, Row]]) -> Blocks:
         assert arrays is not None
         behind.append((weight, arrays))
     one = behind[0][1]
-    for _, arrays in behind:
-        assert np.array_equal(arrays.first, one.first)
-        assert np.array_equal(arrays.count, one.count)
+    for (_, row), (_, arrays) in zip(terms, behind, strict=True):
+        if not (np.array_equal(arrays.first, one.first) and np.array_equal(arrays.count, one.count)):
+            raise UserError(f"{row.path} has other blocks of text than {first.path}, of the same targets.")
     nats = sum(weight * arrays.nats for weight, arrays in behind)
     return Blocks(one.document, one.count.astype(np.float64), np.asarray(nats))
 

@@ -75,8 +75,8 @@ class Need:
 
     seeds: int | None
     """None: more than `MOST`"""
-    text: float | None
-    """How many times the pilot's; None: nothing is known of how the text varies"""
+    text: float
+    """How many times the pilot's"""
     power: float
     """that these give"""
 
@@ -86,12 +86,12 @@ def need(pilot: Pilot, effect: float, equal: bool = False) -> Need:
 
     `equal`: the effect is the margin of a statement that two values are equal, and they are. The text may take half of
     the variance that is allowed: where the pilot's takes more, more is read. Raises ValueError for an effect that is
-    not above 0.
+    not above 0, and for a text of which a single block is known.
     """
     if not effect > 0:
         raise ValueError(f"an effect must be above 0, not {effect}")
-    if math.isinf(pilot.text.error):  # of a single block of text
-        return Need(None, None, 0.0)
+    if math.isinf(pilot.text.error):
+        raise ValueError("one block of text tells nothing of how text differs")
     chance = power_within if equal else power
 
     def by_text(more: float) -> float:

@@ -126,7 +126,7 @@ def test_references_stand_at_the_bottom_and_an_undertrained_run_is_marked(make, 
     text = render(length_tables([make("rope", 128, 70.0), reference("bigram", 128, 68.0)]))
     labels = [line.split("  ")[0] for line in text.splitlines() if "±0" in line]
     assert labels == ["rope †", "bigram"]
-    assert "† undertrained: at L not below the bigram." in text
+    assert "† undertrained: at L not below the bigram" in text
 
 
 def test_every_table_says_heads_and_head_width(make):

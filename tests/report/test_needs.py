@@ -43,7 +43,8 @@ def test_test_text_is_no_pilot_where_there_is_validation_text(tmp_path):
 
 def test_one_block_of_text_says_nothing_of_how_text_varies(tmp_path):
     (record,) = needs_table(judge(parse([made.claim()]), gained(tmp_path, [0.01, 0.02], blocks=1)), 0.01).records
-    assert (record["seeds"], record["text"]) == (None, None)
+    assert (record["seeds"], record["text"], record["text_error"]) == (None, None, None)
+    assert record["reason"] == "one block of text tells nothing of how text differs"
 
 
 def test_seeds_are_those_of_the_pilots_deviation(tmp_path):
@@ -74,6 +75,8 @@ def test_a_margin_is_the_effect_of_its_claim(tmp_path):
     table = needs_table(verdicts(tmp_path, [0.01, 0.02], relation="equal", margin=0.05), effect=0.01)
     assert table.records[0]["effect"] == 0.05
     assert "whatever --effect says" in render(table)
+    same = needs_table(verdicts(tmp_path, [0.01, 0.02], relation="equal", margin=0.01), effect=0.01)
+    assert "whatever --effect says" in render(same), "the truth is another one all the same"
     assert "--effect" not in render(needs_table(verdicts(tmp_path, [0.01, 0.02]), effect=0.01))
 
 

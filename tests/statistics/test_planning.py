@@ -61,8 +61,10 @@ def test_few_documents_are_to_be_more_of_them():
     small = 0.01 / 2.801585 / math.sqrt(2)
     assert need(Pilot(0.001, Estimate(0.0, small)), 0.01).text == pytest.approx(1.0, rel=2e-4)
     found = need(Pilot(0.001, Estimate(0.0, small, 2.0)), 0.01)
-    assert found.text is not None
-    assert found.text > 1.2
+    df = 3 * found.text - 1
+    power = stats.nct.sf(stats.t.ppf(0.975, df), df, 2.801585 * math.sqrt(found.text))
+    assert power == pytest.approx(POWER, abs=1e-3)
+    assert 1 < found.text < 3
     assert found.power >= POWER
 
 
@@ -87,3 +89,5 @@ def test_a_claim_that_two_are_equal_needs_more_than_one_that_they_differ_by_its_
 def test_no_effect_is_no_question():
     with pytest.raises(ValueError, match="above 0"):
         need(Pilot(0.01, Estimate(0.0, 0.001)), effect=0.0)
+    with pytest.raises(ValueError, match="one block"):
+        need(Pilot(0.01, Estimate(0.0, math.inf)), effect=0.01)

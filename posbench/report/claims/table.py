@@ -8,7 +8,7 @@ from typing import Any
 from posbench.report.claims.claim import SPEEDS, Claim, Curve, Side, Source, percent, sources
 from posbench.report.claims.failure import Failure
 from posbench.report.claims.verdict import Verdict
-from posbench.report.lengths import perplexity_text, ratio_cell, ratio_text
+from posbench.report.lengths import UNDERTRAINED, perplexity_text, ratio_cell, ratio_text
 from posbench.report.parts import Value
 from posbench.report.published import Printed
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
@@ -23,8 +23,6 @@ COLUMNS = [
     Column("ratio", "ratio"),
     Column("interval", "95 %"),
 ]
-
-UNDERTRAINED = "† undertrained: some of its runs are at L not below the bigram."
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from posbench.report.curves import Curve, flat, perplexities, value, worth_drawing
+from posbench.report.curves import Curve, beside, flat, perplexities, value
 from posbench.report.figures.axes import draw, end_labels, length_axis, value_axis
 from posbench.report.figures.drawing import Drawing, height, panels
 from posbench.report.figures.style import looks
@@ -44,7 +44,7 @@ def by_length(parts: Sequence[Part], name: str, title: str, extended: bool = Fal
     drawn = {id(curve.line) for _, _, curves in panes for curve in curves}
     left_out = dict.fromkeys(line.name for _, lines in chosen for line in lines if id(line) not in drawn)
     if left_out:
-        notes.append(f"Not drawn where above all runs, or without a value: {listed(list(left_out))}.")
+        notes.append(f"Not drawn where far from all models, or without a value: {listed(list(left_out))}.")
     if len(chosen) > 1:
         notes.append("Values compare within a protocol, not between them: each has targets of its own.")
     return Drawing(name, title, notes, figure)
@@ -52,7 +52,7 @@ def by_length(parts: Sequence[Part], name: str, title: str, extended: bool = Fal
 
 def _panes(part: Part, lines: Sequence[Line]) -> list[tuple[str, Part, list[Curve]]]:
     """A panel for all curves of a part, and one with a scale of its own for those that look flat in it."""
-    curves = worth_drawing(perplexities(lines))
+    curves = [curve for curve, side in beside(perplexities(lines)) if not side]
     panes = [(how(part), part, curves)]
     return panes + ([(f"{how(part)}: closer", part, level)] if (level := flat(curves)) else [])
 

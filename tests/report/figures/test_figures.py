@@ -89,7 +89,7 @@ def test_a_reference_above_all_runs_is_not_drawn(make, reference):
     found = texts(drawing)
     assert "bigram" in found
     assert "unigram" not in found
-    assert drawing.notes[-1] == "Not drawn where above all runs, or without a value: unigram."
+    assert drawing.notes[-1] == "Not drawn where far from all models, or without a value: unigram."
 
 
 def test_what_looks_flat_beside_the_others_is_drawn_once_more_at_its_own_scale(make, reference):
