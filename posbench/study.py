@@ -114,6 +114,8 @@ def _load(name: str, within: tuple[Path, ...]) -> Study:
     if file.suffix not in (".yaml", ".yml"):
         known = files("study")
         if name not in known:
+            if (own := Path(f"{name}.yaml")).is_file():
+                raise UserError(f"There is no study '{name}' in the config folders.", f"One of your own is {own}.")
             raise unknown("study", name, known)
         file = known[name]
     here = f"The study {file}"

@@ -36,7 +36,7 @@ def unanswered(claims: Iterable[Claim], jobs: Sequence[Job]) -> list[str]:
     wanted: dict[str, list[str]] = {}
     for verdict in judge([claim for claim in claims if not claim.about_speed], rows):
         if verdict.reason is not None:
-            found = _not_listed(verdict.claim, trained) or verdict.reason
+            found = _not_listed(verdict.claim, trained) or verdict.reason + _nearest(verdict.claim, rows)
             wanted.setdefault(found, []).append(verdict.claim.name)
     return [_line(why, names) for why, names in wanted.items()]
 
@@ -98,6 +98,19 @@ def _not_listed(claim: Claim, trained: Sequence[str]) -> str | None:
             near = closest(wanted, dict.fromkeys(trained))
             return f"the study lists no run of {wanted}{f' (of {near} it does)' if near else ''}"
     return None
+
+
+def _nearest(claim: Claim, rows: Sequence[Row]) -> str:
+    """What is read of the first side that nothing reads as the claim has it, in brackets; "" where all are read."""
+    for side in claim.sides:
+        of_run = [one for one in rows if (one.encoding, one.train_length) == (side.encoding, side.train_length)]
+        alike = [one for one in of_run if one.protocol == side.protocol]
+        lengths = sorted({one.length for one in alike})
+        if not alike:
+            return f" (it is read with {', '.join(dict.fromkeys(one.protocol for one in of_run))})" if of_run else ""
+        if side.length not in lengths:
+            return f" (it is read at {', '.join(f'{length:,}' for length in lengths)})"
+    return ""
 
 
 def _line(why: str, names: Sequence[str]) -> str:

@@ -50,8 +50,8 @@ def row(encoding: str, length: int) -> str:
             {"right": {"train_length": 512, "at": "1L"}},
             "the study lists no run of alibi trained at 512 (of alibi trained at 64 it does)",
         ),
-        ({"right": {"at": "8L"}}, row("alibi", 512)),
-        ({"protocol": "sliding"}, "nothing is read with sliding"),
+        ({"right": {"at": "8L"}}, row("alibi", 512) + " (it is read at 64, 128)"),
+        ({"protocol": "sliding"}, "nothing is read with sliding (it is read with nonoverlapping, same-targets)"),
         ({"right": {"at": "1L", "extension": "yarn"}}, row("alibi + yarn", 64)),
         ({"protocol": "same-targets", "right": {"at": "1L", "block": 1}}, row("alibi", 64)),
         # 128 targets of the one eval, all of the other.
@@ -61,7 +61,7 @@ def row(encoding: str, length: int) -> str:
                 "left": {"encoding": "alibi", "train_length": 64, "at": "2L", "minus": {"protocol": "sliding"}},
                 "right": {"at": "1L", "minus": {"protocol": "sliding"}},
             },
-            "nothing is read with sliding",
+            "nothing is read with sliding (it is read with nonoverlapping, same-targets)",
         ),
         # L + 8, 16 and 32; L and 2 L are read.
         (

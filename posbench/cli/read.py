@@ -96,6 +96,8 @@ def _rows_at(word: str) -> Any:
     except UserError:
         if word in choices("study"):
             raise _no_run(word) from None
+        if word and (own := Path(f"{word}.yaml")).is_file():
+            raise _no_run(str(own)) from None
         raise
 
 
@@ -103,8 +105,8 @@ def _no_run(study: str) -> UserError:
     """What to say of a study, by its name or file: its runs lie where all others do."""
     return UserError(
         f"{study} is no run and no row.",
-        f"A study's tables: {command_line('study', 'run', study, overrides=None)}. "
-        f"What was measured of it: {command_line('report', study, overrides=None)}",
+        f"The tables of a study: {command_line('report', study, overrides=None)}; or "
+        f"{command_line('study', 'run', study, overrides=None)}, which first measures what is missing",
     )
 
 

@@ -15,7 +15,7 @@ from posbench.records import Row, digest8
 from posbench.report.claims.comparison import FEWEST_SEEDS
 from posbench.report.curves import compare_lines, interval
 from posbench.report.lengths import Reasons, numbered, part_title, ratio_cell
-from posbench.report.parts import Line, Part, before_target, order, parts
+from posbench.report.parts import UNDERTRAINED, Line, Part, before_target, marked, order, parts
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
 
@@ -60,7 +60,10 @@ def _table(part: Part, name: str) -> Table:
         if not any(of):  # what was counted has no seed in common with what was trained
             continue
         records += [record for record in of if record is not None]
-        head = [cell(line.name), cell(line.train_length, "" if line.train_length is None else None)]
+        head = [
+            cell(marked(line.name, line.undertrained)),
+            cell(line.train_length, "" if line.train_length is None else None),
+        ]
         seeds = max((record["seeds"] for record in of if record), default=0)
         cells = [_cell(line, base, n, record, reasons) for n, record in zip(part.lengths, of, strict=True)]
         rows.append([*head, cell(seeds), *cells])
@@ -73,6 +76,7 @@ def _table(part: Part, name: str) -> Table:
             before_target(part),
             *([order(part)] if len(rows) > 1 else []),
             *_notes(records, bases, lost),
+            *([UNDERTRAINED] if any(line.undertrained for line in part.lines) else []),
             *reasons.notes(),
         ],
         records,

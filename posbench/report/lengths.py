@@ -14,6 +14,7 @@ from posbench.errors import UserError
 from posbench.records import Row, digest8
 from posbench.report.parts import (
     SHARED,
+    UNDERTRAINED,
     Line,
     Part,
     Value,
@@ -22,6 +23,7 @@ from posbench.report.parts import (
     exponential,
     gain,
     how,
+    marked,
     order,
     parts,
     shape_text,
@@ -30,8 +32,6 @@ from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.run import Run
 
 UNCERTAINTY = "± is the standard error over the text for one seed, the standard deviation over seeds for more"
-
-UNDERTRAINED = "† undertrained: at L not below the bigram, so that past L there is nothing to lose."
 
 
 def length_tables(rows: Iterable[Row]) -> list[Table]:
@@ -218,7 +218,7 @@ def _as_trained(line: Line, part: Part) -> Line | None:
 
 
 def _head(line: Line, extended: bool) -> list[Cell]:
-    label = [cell(line.label + (" †" if line.undertrained else ""))]
+    label = [cell(marked(line.label, line.undertrained))]
     if line.one.kind == "reference":
         return [*label, *([EMPTY] if extended else []), EMPTY, EMPTY]
     return [*label, *([cell(line.extension)] if extended else []), cell(line.train_length), cell(line.seeds)]
@@ -286,7 +286,9 @@ def _notes(part: Part) -> list[str]:
     if len(part.lines) > 1:
         notes.append(order(part))
     if part.lines:
-        notes.append(f"* at the training length L. {UNCERTAINTY}; one seed says nothing about another.")
+        notes.append(
+            f"* at the training length L. {UNCERTAINTY}: no interval. One seed says nothing about another, two little."
+        )
     shapes = sorted({shape_text(line.one) for line in part.lines})
     if len(shapes) == 1:
         row = part.lines[0].one

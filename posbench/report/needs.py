@@ -42,33 +42,34 @@ def needs_table(verdicts: Sequence[Verdict], effect: float) -> Table:
     """What each claim needs to be supported four times in five, if it is true by `effect`, a share of the perplexity;
     of a claim with a margin that, where the truth is no difference at all."""
     records = [_record(verdict, effect) for verdict in verdicts]
-    margins = (
-        [
-            "A claim with a margin has that as its effect, whatever --effect says: it is to be shown where there is no "
-            "difference at all."
-        ]
-        if any(verdict.claim.margin for verdict in verdicts)
-        else []
-    )
     return Table(
         "Seeds and text that the claims need",
         COLUMNS,
         [Section("", [_cells(record) for record in records])],
-        [
-            f"seeds: as many as support a claim in {POWER:.0%} of studies, if it is true by its effect. A primary one "
-            "needs more, as it is corrected for the others, and so does one about a failure, for which several lengths "
-            "are looked at.",
-            *margins,
-            "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token. The true one "
-            "may be 30 times what two seeds show, and 6 times what three do (95 %).",
-            "over text: their standard error for other text like this. text: as much as leaves the seeds half of the "
-            "room there is; in documents where these differ by more than their passages do. A split may have less: "
-            "then no number of seeds is enough.",
-            "Read is validation text where a claim can be held against it. A study that is planned by its own test "
-            "text (test) has read that twice.",
-        ],
+        _notes(verdicts) if any(record["pilot_seeds"] for record in records) else [],
         records,
     )
+
+
+def _notes(verdicts: Sequence[Verdict]) -> list[str]:
+    notes = [
+        f"seeds: as many as support a claim in {POWER:.0%} of studies, if it is true by its effect. A primary one "
+        "needs more, as it is corrected for the others, and so does one about a failure, for which several lengths are "
+        "looked at.",
+        "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token. The true one may "
+        "be 30 times what two seeds show, and 6 times what three do (95 %).",
+        "over text: their standard error for other text like this. text: as much as takes up half of the variance that "
+        "the effect allows, the other half being the seeds'; in documents where these differ by more than their "
+        "passages do. A split may have less: then no number of seeds is enough.",
+        "text read: of the validation split where that can answer the claim. A study that is planned by its own test "
+        "text, (test), has read that twice.",
+    ]
+    if any(verdict.claim.margin for verdict in verdicts):
+        notes.append(
+            "A claim with a margin has that as its effect, whatever --effect says: it is to be shown where there is no "
+            "difference at all."
+        )
+    return notes
 
 
 def _record(verdict: Verdict, effect: float) -> dict[str, Any]:

@@ -32,6 +32,9 @@ SHARED = {
 SPLIT = ("corpus_hash", "tokenizer_hash", "split")
 """Of these, the ones that say which text it is, whatever the protocol."""
 
+UNDERTRAINED = "† undertrained: at L not below the bigram, so that past L there is nothing to lose."
+"""Beside a table, a picture or a verdict that marks such a line."""
+
 HALF = "half of each length"
 
 
@@ -252,6 +255,11 @@ def _part(shared: dict[str, Any], rows: list[Row]) -> Part:
         ours, theirs = line.mean(home), bigram.mean(home) if bigram else None
         line.undertrained = None if ours is None or theirs is None else ours >= theirs
     return part
+
+
+def marked(name: str, undertrained: bool | None) -> str:
+    """The name of a line as it stands in a table."""
+    return f"{name} †" if undertrained else name
 
 
 def trained_as(row: Row) -> tuple[Any, ...]:

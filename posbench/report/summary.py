@@ -17,8 +17,8 @@ from posbench.report.claims.failure import failing
 from posbench.report.claims.speed import Bench
 from posbench.report.costs import where
 from posbench.report.curves import compare_lines, interval
-from posbench.report.lengths import UNDERTRAINED, perplexity_text, ratio_cell
-from posbench.report.parts import Line, Part
+from posbench.report.lengths import perplexity_text, ratio_cell
+from posbench.report.parts import UNDERTRAINED, Line, Part, marked
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
 
@@ -165,7 +165,7 @@ def _source(line: Line, length: int) -> str:
 def _cell(key: str, record: dict[str, Any]) -> Cell:
     value = record.get(key)
     if key == "encoding":
-        return cell(value, f"{value} †" if record["undertrained"] else value)
+        return cell(value, marked(str(value), record["undertrained"]))
     if key in ("home", "longest"):
         source = record["row"] if key == "home" else record["all_row"]
         return EMPTY if value is None else Cell(value, perplexity_text(value), source=source)

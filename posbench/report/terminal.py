@@ -20,7 +20,7 @@ from string import ascii_letters
 
 from posbench.report.curves import Curve, beside, perplexities, steep, value
 from posbench.report.lengths import listed, part_title, perplexity_text, told_apart
-from posbench.report.parts import Line, Part, before_target
+from posbench.report.parts import UNDERTRAINED, Line, Part, before_target, marked
 
 LEAST, MOST = 30, 100
 """Columns of a plot with its axis."""
@@ -73,7 +73,8 @@ def _plot(part: Part, title: str, width: int, names: Mapping[Name, str]) -> str:
     lines, hidden = _drawn(letters, part.lengths, width, scale) if letters else ([], {})
     outside = [f"{_named(curve)}: {_ends(curve)}, {side} the plot" for curve, side in sides if side]
     absent = [f"{_named(curve)}: {_unread(curve)}" for curve in curves if not curve.finite]
-    told = [*_legend(letters, hidden), *outside, *absent, "", before_target(part)]
+    daggers = [UNDERTRAINED] if any(line.undertrained for line in part.lines) else []
+    told = [*_legend(letters, hidden), *outside, *absent, *daggers, "", before_target(part)]
     wrapped = [textwrap.fill(line, width, subsequent_indent="   " * (line != told[-1])) for line in told]
     return "\n".join([f"Perplexity, {title}", "", *lines, "", *wrapped]) + "\n"
 
@@ -155,7 +156,7 @@ def _legend(letters: Sequence[tuple[str, Curve]], hidden: Hidden) -> list[str]:
 def _named(curve: Curve) -> str:
     line = curve.line
     trained = f", L = {line.train_length:,}" if line.train_length else ""
-    return f"{line.name}{trained}" + (f", {line.seeds} seeds" if line.seeds > 1 else "")
+    return f"{marked(line.name, line.undertrained)}{trained}" + (f", {line.seeds} seeds" if line.seeds > 1 else "")
 
 
 def _ends(curve: Curve) -> str:

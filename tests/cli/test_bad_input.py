@@ -96,7 +96,7 @@ CASES = [
     ("table", "There are no rows in"),
     ("table nonsense", "There is no run 'nonsense'"),
     ("table nowhere.yaml", "There is no run 'nowhere.yaml'"),
-    ("table train_short_test_long", "A study's tables: posbench study run train_short_test_long."),
+    ("table train_short_test_long", "The tables of a study: posbench report train_short_test_long; or"),
     ("plot train_short_test_long", "What was measured of it: posbench report train_short_test_long"),
     ("table extra --format exel", "Invalid value for '--format'"),
     ("show nonsense", "There is no run 'nonsense'"),
@@ -167,7 +167,8 @@ def test_the_file_of_a_study_has_no_rows_but_a_command_that_shows_them(posbench:
     file.write_text("title: T\n")
     assert posbench("table", str(file)).err == (
         f"error: {file} is no run and no row.\n"
-        f"A study's tables: posbench study run '{file}'. What was measured of it: posbench report '{file}'\n"
+        f"The tables of a study: posbench report '{file}'; or posbench study run '{file}', which first measures what is "
+        "missing\n"
     )
 
 

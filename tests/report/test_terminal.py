@@ -93,17 +93,24 @@ def test_values_far_apart_are_drawn_by_their_logarithm(make):
 @pytest.mark.parametrize(
     ("value", "top", "bottom", "said"),
     [
-        (79.0, "79.00", "40.00", "b  bigram: 79.00 at 128"),
-        (81.0, "60.00", "40.00", "bigram: 81.00 at 128, above the plot"),
-        (21.0, "60.00", "21.00", "b  bigram: 21.00 at 128"),
-        (19.0, "60.00", "40.00", "bigram: 19.00 at 128, below the plot"),
+        (79.0, "79.00", "40.00", "u  unigram: 79.00 at 128"),
+        (81.0, "60.00", "40.00", "unigram: 81.00 at 128, above the plot"),
+        (21.0, "60.00", "21.00", "u  unigram: 21.00 at 128"),
+        (19.0, "60.00", "40.00", "unigram: 19.00 at 128, below the plot"),
     ],
 )
 def test_a_reference_far_from_the_models_is_named_and_leaves_them_the_axis(make, reference, value, top, bottom, said):
     """The models go from 40 to 60: from 20 to 80 there is room for a reference, which leaves them half the height."""
-    lines = drawn([*rising(make), reference("bigram", 128, value)])
+    lines = drawn([*rising(make), reference("unigram", 128, value)])
     assert legend(lines) == ["r  rope, L = 128: 60.00 at 512", said]
     assert [lines[number].split(" ┤")[0] for number in (2, 1 + HEIGHT)] == [top, bottom]
+
+
+def test_an_undertrained_line_is_marked(make, reference):
+    """At L the bigram has 39, the model 40."""
+    found = legend(drawn([*rising(make), reference("bigram", 128, 39.0)]))
+    assert found[0] == "r  rope †, L = 128: 60.00 at 512"
+    assert found[-2].startswith("† undertrained")
 
 
 def test_references_without_a_model_are_all_drawn(reference):

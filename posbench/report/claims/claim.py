@@ -296,6 +296,8 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             primary=primary,
             note=entry.get("note"),
         )
+    except UserError as error:
+        raise UserError(f"In the claim {entry.get('name')!r}: {error.message}", error.hint) from error
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         said = f"there is no '{error.args[0]}'" if type(error) is KeyError else str(error)
         raise UserError(
@@ -365,14 +367,16 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
 
 def _length(at: str, train_length: int) -> int:
     """
-    >>> [_length(at, 128) for at in ("2L", "L+64", "200")]
-    [256, 192, 200]
+    >>> [_length(at, 128) for at in ("L", "2L", "L+64", "200")]
+    [128, 256, 192, 200]
     """
-    found = re.fullmatch(r"([0-9]+)L|L\+([0-9]+)|([0-9]+)", at)
+    found = re.fullmatch(r"([0-9]*)L|L\+([0-9]+)|([0-9]+)", at)
     if not found:
         raise ValueError(f"'at' is {at}, neither a multiple such as 2L or L+64 nor a number of tokens")
     multiple, more, tokens = found.groups()
-    return int(multiple) * train_length if multiple else train_length + int(more) if more else int(tokens)
+    if multiple is not None:
+        return int(multiple or 1) * train_length
+    return train_length + int(more) if more else int(tokens)
 
 
 def _source(entry: Mapping[str, Any], failure: bool) -> Source | Curve:

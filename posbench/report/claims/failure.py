@@ -16,7 +16,7 @@ from typing import Any
 from posbench.records import Row
 from posbench.report.claims.claim import Curve, readings
 from posbench.report.claims.comparison import Comparison, compare
-from posbench.report.parts import Line, Part, parts
+from posbench.report.parts import UNDERTRAINED, Line, Part, marked, parts
 from posbench.report.published import SHOWN, along
 from posbench.report.tables import Cell, Column, Section, Table, cell
 
@@ -146,6 +146,7 @@ def failure_table(rows: Iterable[Row]) -> Table | None:
             "best at, above L from: nonoverlapping windows as in the paper, where longer ones lower the mean unless "
             "the model gets worse: of the lengths read, and no finer than these, the one with the lowest perplexity, "
             "and the first past it that is above the value at L.",
+            *([UNDERTRAINED] if any(record["undertrained"] for record in records) else []),
         ],
         records,
     )
@@ -169,6 +170,7 @@ def _record(part: Part, line: Line, flat: list[Line]) -> dict[str, Any] | None:
     best, back = _readings(ours, train_length)
     record: dict[str, Any] = {
         "encoding": line.name,
+        "undertrained": line.undertrained,
         "train_length": train_length,
         "seeds": found.by_length[read[0]].seeds,
         "fails_at": found.at(),
@@ -202,7 +204,7 @@ def _cells(record: Mapping[str, object]) -> list[Cell]:
     home, away = record["train_length"], record["paper_train_length"]
     none = f"not to {record['longest']:,}"
     return [
-        cell(record["encoding"]),
+        cell(record["encoding"], marked(str(record["encoding"]), bool(record["undertrained"]))),
         cell(home),
         cell(record["seeds"]),
         _times(record["fails_at"], home, none, "by " if record["by"] else ""),

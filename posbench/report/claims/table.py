@@ -8,29 +8,28 @@ from typing import Any
 from posbench.report.claims.claim import SPEEDS, Claim, Curve, Side, Source, percent, sources
 from posbench.report.claims.failure import Failure
 from posbench.report.claims.verdict import Verdict
-from posbench.report.lengths import UNDERTRAINED, perplexity_text, ratio_cell, ratio_text
-from posbench.report.parts import Value
+from posbench.report.lengths import perplexity_text, ratio_cell, ratio_text
+from posbench.report.parts import UNDERTRAINED, Value, marked
 from posbench.report.published import Printed
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
-
-COLUMNS = [
-    Column("from", "from", right=False),
-    Column("left_side", "trained > read", right=False),
-    Column("left", "perplexity"),
-    Column("right_side", "trained > read", right=False),
-    Column("right", "perplexity"),
-    Column("ratio", "ratio"),
-    Column("interval", "95 %"),
-]
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
     """A section a claim, the primary ones first."""
     sections = [Section(_heading(verdict), _rows(verdict)) for verdict in in_order(verdicts)]
+    value = "perplexity, speed" if any(verdict.claim.about_speed for verdict in verdicts) else "perplexity"
     return Table(
         f"{_statements(verdicts)}, held against these runs",
-        COLUMNS,
+        [
+            Column("from", "from", right=False),
+            Column("left_side", "trained > read", right=False),
+            Column("left", value),
+            Column("right_side", "trained > read", right=False),
+            Column("right", value),
+            Column("ratio", "ratio"),
+            Column("interval", "95 %"),
+        ],
         sections,
         _notes(verdicts),
         [_record(verdict) for verdict in in_order(verdicts)],
@@ -45,7 +44,7 @@ def short_table(verdicts: Sequence[Verdict]) -> Table:
         Column("verdict", "", right=False),
         Column("ours", "these runs", right=False),
     ]
-    rows = [[cell(_named(one.claim)), cell(_marked(one)), _short(one)] for one in verdicts]
+    rows = [[cell(_named(one.claim)), cell(marked(one.text, one.undertrained)), _short(one)] for one in verdicts]
     if any(one.claim.paper for one in verdicts):
         columns.append(Column("paper", "the paper", right=False))
         rows = [[*row, _printed_of(one.claim)] for row, one in zip(rows, verdicts, strict=True)]
@@ -57,10 +56,6 @@ def short_table(verdicts: Sequence[Verdict]) -> Table:
     if any(one.undertrained for one in verdicts):
         notes.append(UNDERTRAINED)
     return Table(_statements(verdicts), columns, [Section("", rows)], notes)
-
-
-def _marked(verdict: Verdict) -> str:
-    return f"{verdict.text} †" if verdict.undertrained else verdict.text
 
 
 def _statements(verdicts: Sequence[Verdict]) -> str:
@@ -156,7 +151,8 @@ def _heading(verdict: Verdict) -> str:
     how = " - ".join(dict.fromkeys(side.how for _, side in claim.left.readings))
     primary = ", primary" if claim.primary else ""
     asides = [text for text in (_evidence(verdict), verdict.reason, claim.note) if text]
-    return f"{_marked(verdict)}: {claim.name} ({how}{margin}{primary}){''.join(f'; {text}' for text in asides)}"
+    said = marked(verdict.text, verdict.undertrained)
+    return f"{said}: {claim.name} ({how}{margin}{primary}){''.join(f'; {text}' for text in asides)}"
 
 
 def _evidence(verdict: Verdict) -> str | None:

@@ -69,7 +69,7 @@ def test_equal_has_a_margin_of_one_percent_unless_it_says_another():
         ),
         ({"relation": "lesss"}, "Did you mean 'less'"),
         ({"protocol": "slidin"}, "Did you mean 'sliding'"),
-        ({"margine": 0.1}, "Did you mean 'margin'"),
+        ({"margine": 0.1}, "In the claim 'ALiBi at 2 L': There is no key of a claim 'margine'. Did you mean 'margin'"),
         ({"left": {"encodng": "alibi"}}, "Did you mean 'encoding'"),
         ({"left": {"encoding": "alibi", "train_length": 128, "at": "2x"}}, "neither a multiple such as 2L"),
         ({"left": {"encoding": "alibi"}}, "cannot be read: its left side has no 'train_length'"),
