@@ -257,9 +257,9 @@ def test_an_unknown_study_or_budget_names_what_there_is(tmp_path):
 def test_a_file_of_ones_own_is_named_where_its_ending_was_left_out(tmp_path, monkeypatch):
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"There is no study 'mine' in the config folders\.
-One of your own is mine"):
+    with pytest.raises(UserError, match="There is no study 'mine' in the config folders") as refusal:
         study.load("mine")
+    assert refusal.value.hint == "One of your own is mine.yaml."
 
 
 def test_rows_come_one_by_one_and_each_run_is_read_at_its_own_length_too(tmp_path, fakes):

@@ -167,8 +167,8 @@ def test_the_file_of_a_study_has_no_rows_but_a_command_that_shows_them(posbench:
     file.write_text("title: T\n")
     assert posbench("table", str(file)).err == (
         f"error: {file} is no run and no row.\n"
-        f"The tables of a study: posbench report '{file}'; or posbench study run '{file}', which first measures what is "
-        "missing\n"
+        f"The tables of a study: posbench report '{file}'; or posbench study run '{file}', which first measures "
+        "what is missing\n"
     )
 
 
