@@ -57,6 +57,8 @@ class Loader(yaml.SafeLoader):
             problem = f"the tag {event.tag} has no meaning here"
         elif isinstance(event, yaml.ScalarEvent) and re.search("[\ud800-\udfff]", event.value):
             problem = "half a character"  # which nothing can print
+        elif isinstance(event, yaml.ScalarEvent) and re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", event.value):
+            problem = "a control character"  # which a terminal would obey
         elif self.depth == DEEPEST and not isinstance(event, yaml.ScalarEvent):
             problem = f"more than {DEEPEST} lists or mappings in one another"
         if problem:

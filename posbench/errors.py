@@ -79,7 +79,7 @@ def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
 
 ENVIRONMENT = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE),
-    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+    *(errno.EEXIST, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
 )
 """Why the operating system may refuse a file, through no fault of posbench."""
 
@@ -210,13 +210,21 @@ def _bad_setting(error: OmegaConfBaseException) -> UserError:
 KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or false"}
 
 
+OF_SEVERAL = ("workers", "on_error")
+"""Settings of a sweep or study, which no single run has."""
+
+
 def no_setting(key: str, siblings: Mapping[Any, Any]) -> UserError:
     """There is no setting `key` (dotted) beside those of the mapping `siblings`."""
     group, _, word = key.rpartition(".")
     if group.startswith("encoding."):  # of a text: what a wrapper holds has no keys of its own on a command line
         return UserError(f"There is no setting '{key}'.", f"Name both: {group}='{{name: ENCODING, {word}: VALUE}}'")
+    if key in OF_SEVERAL:
+        return UserError(
+            f"'{key}' is no setting of a run.", f"It is one of the whole: posbench study run NAME {key}=..."
+        )
     names = sorted(str(name) for name in siblings if name != "hydra")
-    of_several = None if group else closest(word, ("workers", "on_error"), 0.8)  # which are settings of no job
+    of_several = None if group else closest(word, OF_SEVERAL, 0.8)
     near = of_several or closest(word, names)
     if near is not None:
         near = f"{group}.{near}" if group else near

@@ -341,7 +341,7 @@ class Run:
         """Raise UserError when what is stored here is not the run of `config` on the ids of `ids_digest`.
 
         Such a run is neither continued nor counted as done; nor is one that lost its tokenizer, since no finished run
-        could be evaluated without.
+        could be evaluated without. Where only rows were kept, its text brings it back.
         """
         stored, asked = self.config, identity(settled(config))
         if self.record["identity"] != asked or identity(stored) != asked:
@@ -357,7 +357,9 @@ class Run:
                 f"gives {ids_digest[:12]}.",
                 "The text or its tokenizer has changed. " + REMOVE,
             )
-        self._stored_tokenizer()
+        tokenizer = self.tokenizer()
+        if not (file := self.path / "tokenizer.json").exists():
+            tokenizer.save(file)
 
     def write_status(self, state: str, **fields: Any) -> None:
         here = {"host": socket.gethostname(), "time": _now()}

@@ -244,7 +244,8 @@ def plan(
     names = [job.label for job in jobs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
-        raise UserError(f"The study {study.name} has the run {twice} twice.")
+        alike = f"Every run has {shlex.join(overrides)}, which may make two of them one." if overrides else None
+        raise UserError(f"The study {study.name} has the run {twice} twice.", alike)
     evals = []
     for name, settings in study.evals.items():
         settings = settings | chosen["evals"].get(name, {})

@@ -179,6 +179,7 @@ def test_only_the_smoke_budget_says_that_its_numbers_mean_nothing():
         ({"runs": [["encoding=rope"], ["encoding=rope"]]}, "twice"),
         ({"runs": [["encoding=rope"], ["model.heads=7"]]}, "model.heads=7"),
         ({"runs": [None]}, "has an empty run"),
+        ({"runs": [["encoding=rope", "workers=2"]]}, "'workers' is no setting of a run.\nIt is one of the whole"),
         (
             {"runs": [[]], "common": ["encoding=ropee"]},
             r"In the run \[\] \(the common settings alone\): There is no enc",

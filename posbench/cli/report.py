@@ -46,7 +46,7 @@ def report(
         typer.Option("--out", metavar="DIR", help="Where to; default: report/NAME in the folder of the runs."),
     ] = None,
     bench: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--bench", metavar="FILE", help="Costs from what posbench bench encodings --out wrote (.json)."),
     ] = None,
     config_dir: ConfigDirOption = None,
@@ -62,9 +62,10 @@ def report(
     from posbench.report.figures import need, read_bench
 
     need()
-    if out == "":
-        raise UserError("--out is empty.", "Name a folder, or leave it out.")
-    speeds = read_bench(bench) if bench else []
+    for option, given in (("--out", out), ("--bench", bench)):
+        if given == "":
+            raise UserError(f"{option} is empty.", "Name one, or leave it out.")
+    speeds = read_bench(Path(bench)) if bench else []
     command = page_command(study, budget, overrides, config_dir, bench)
     with extra_dir(config_dir):
         if study is None:
@@ -84,7 +85,7 @@ def report(
 
 
 def page_command(
-    study: str | None, budget: str, overrides: list[str] | None, config_dir: str | None, bench: Path | None = None
+    study: str | None, budget: str, overrides: list[str] | None, config_dir: str | None, bench: str | None = None
 ) -> str:
     """The command line that makes a page again."""
     return command_line(
@@ -143,7 +144,7 @@ def place(plan: Plan) -> Path:
 
 
 def say_page(plan: Plan, command: str, measured_by: str) -> None:
-    """Write the page of a study that was just run, and say where it is; or what it would need."""
+    """Write the page of a study that was just run, and say where it is; or why it is not there."""
     from posbench.report import page
     from posbench.report.figures import need
 
@@ -153,7 +154,10 @@ def say_page(plan: Plan, command: str, measured_by: str) -> None:
         say(f"{error.message} {error.hint}")
         return
     if (made := of_study(plan, command, measured_by)) is not None:
-        say(f"Report: {page.write(made, place(plan))}")
+        try:
+            say(f"Report: {page.write(made, place(plan))}")
+        except UserError as error:
+            say(f"No report: {error.message} {command} --out DIR writes it elsewhere.")
 
 
 def plot(runs: RunsArgument = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import made
@@ -97,7 +99,7 @@ CASES = [
     ("table nonsense", "There is no run 'nonsense'"),
     ("table nowhere.yaml", "There is no run 'nowhere.yaml'"),
     ("table train_short_test_long", "The tables of a study: posbench report train_short_test_long; or"),
-    ("plot train_short_test_long", "What was measured of it: posbench report train_short_test_long"),
+    ("plot train_short_test_long", "The tables of a study: posbench report train_short_test_long"),
     ("table extra --format exel", "Invalid value for '--format'"),
     ("show nonsense", "There is no run 'nonsense'"),
     ("show", "Missing argument 'RUN'"),
@@ -123,6 +125,7 @@ CASES = [
     ("eval -- --force", "'--force' is no setting."),
     ("data prepare sotu -- --out", "'--out' is no setting."),
     ("reproduce -- --smoke", "'--smoke' is no setting."),
+    ("report --bench=", "--bench is empty."),
     ("reproduce workers=0", "workers=0 is no number of jobs from 1 to 1024."),
     ("reproduce train.lenght=5", "There is no setting 'train.lenght'. Did you mean 'train.length'?"),
     ("study run train_short", "There is no study 'train_short'. Did you mean 'train_short_test_long'?"),
@@ -233,3 +236,19 @@ def test_ctrl_c_is_status_130_and_no_traceback(posbench: Posbench, monkeypatch: 
     assert done.status == 130
     assert done.err == "Interrupted. The same command goes on from what is finished.\n"
     assert posbench("train -m encoding=rope,alibi").status == 130
+
+
+def test_ctrl_c_during_the_first_import_is_no_traceback():
+    """The finder stands for a signal that comes while posbench.cli is read."""
+    code = """
+import sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "posbench.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+from posbench.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

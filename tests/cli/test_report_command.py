@@ -130,6 +130,20 @@ def test_a_study_without_the_extra_ends_with_that_sentence_and_not_with_an_error
     assert "pip install 'posbench[report]'" in capsys.readouterr().err
 
 
+def test_a_study_whose_page_has_no_room_says_so_and_ends_as_its_runs_do(monkeypatch, capsys):
+    def full(made, folder):
+        raise UserError(f"{folder} was not written by posbench report.", "Name another folder with --out.")
+
+    monkeypatch.setattr(command, "of_study", lambda *of: of)
+    monkeypatch.setattr(command, "place", lambda plan: "runs/report/x")
+    monkeypatch.setattr("posbench.report.page.write", full)
+    command.say_page(None, "posbench report x", "posbench study run x")
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "No report: runs/report/x was not written by posbench report. posbench report x --out DIR writes"
+    )
+
+
 def test_a_bench_that_is_none_is_refused(posbench: Posbench, measured: Path, tmp_path: Path):
     (tmp_path / "bench.json").write_text('[{"rows": []}]')
     done = posbench("report --bench", str(tmp_path / "bench.json"))

@@ -355,7 +355,7 @@ def _side(entry: Mapping[str, Any], inherited: Mapping[str, Any]) -> Side:
         if value is not None and (side.protocol != of or value < 1):
             raise ValueError(f"'{key}' is {value}, and {of} alone has one, of 1 token or more")
     if not all(1 <= tokens < MOST_TOKENS for tokens in (side.train_length, side.length)):
-        raise ValueError(f"{side} is of no length of 1 token or more")
+        raise ValueError(f"{side.name} has a length that is not from 1 to {MOST_TOKENS - 1:,} tokens")
     if "minus" not in entry:
         return side
     same = _inherited(side) | {"extension": side.extension}

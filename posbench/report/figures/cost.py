@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from posbench.entries import read_text
 from posbench.errors import UserError, reason
 from posbench.files import parse_json
 from posbench.report.claims.speed import Bench
@@ -42,15 +43,14 @@ class Spot:
 def read_bench(file: Path) -> list[dict[str, Any]]:
     """Its rows of encodings. Raises `UserError` for anything but such a file."""
     try:
-        tables = parse_json(file.read_text(encoding="utf-8"))
+        tables = parse_json(read_text(file))
         rows = [row for table in tables for row in table["rows"] if "task" in row and row["name"] == row["encoding"]]
         for row in rows:
             itemgetter(*SHOWN)(row)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{file} cannot be read as what posbench bench wrote: {reason(error)}.",
-            "Make one: posbench bench encodings --out bench, which writes bench.json",
-        ) from error
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {reason(error)}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        rows = []
     if not rows:
         raise UserError(f"{file} holds no speeds of encodings.", "posbench bench encodings --out bench makes them.")
     return rows
