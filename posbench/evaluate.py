@@ -116,9 +116,10 @@ def unreadable(request: Request) -> str | None:
     length, stride, block = request.length, request.stride, request.block
     if stride is not None and stride > length:
         return f"a stride of {stride} is longer than a window of {length}"
-    if block is None:
-        return None
     min_context, targets = request.min_context, request.targets
+    if block is None:
+        few = targets is not None and targets < length
+        return f"there are {targets} targets, fewer than one window of {length}" if few else None
     assert min_context is not None
     assert targets is not None
     if block > min_context:

@@ -341,7 +341,7 @@ class Run:
         """Raise UserError when what is stored here is not the run of `config` on the ids of `ids_digest`.
 
         Such a run is neither continued nor counted as done; nor is one that lost its tokenizer, since no finished run
-        could be evaluated without. Where only rows were kept, its text brings it back.
+        could be evaluated without: unless its rows alone were kept, for which its text gives it back.
         """
         stored, asked = self.config, identity(settled(config))
         if self.record["identity"] != asked or identity(stored) != asked:

@@ -101,16 +101,24 @@ def _not_listed(claim: Claim, trained: Sequence[str]) -> str | None:
 
 
 def _nearest(claim: Claim, rows: Sequence[Row]) -> str:
-    """What is read of the first side that nothing reads as the claim has it, in brackets; "" where all are read."""
+    """How the first side is read that nothing reads as the claim has it, in brackets; "" where that says nothing."""
     for side in claim.sides:
-        of_run = [one for one in rows if (one.encoding, one.train_length) == (side.encoding, side.train_length)]
-        alike = [one for one in of_run if one.protocol == side.protocol]
-        lengths = sorted({one.length for one in alike})
+        of_it = [row for row in rows if side.is_of(row)]
+        alike = [
+            row
+            for row in of_it
+            if row.protocol == side.protocol and side.stride in (None, row.stride) and side.block in (None, row.block)
+        ]
+        name, lengths = f"{side.name} trained at {side.train_length:,}", sorted({row.length for row in alike})
         if not alike:
-            return f" (it is read with {', '.join(dict.fromkeys(one.protocol for one in of_run))})" if of_run else ""
+            return f" ({name} is read with {', '.join(dict.fromkeys(map(_how, of_it)))})" if of_it else ""
         if side.length not in lengths:
-            return f" (it is read at {', '.join(f'{length:,}' for length in lengths)})"
+            return f" ({name} is read at {', '.join(f'{length:,}' for length in lengths)})"
     return ""
+
+
+def _how(row: Row) -> str:
+    return row.protocol if row.block is None else f"{row.protocol}, block {row.block}"
 
 
 def _line(why: str, names: Sequence[str]) -> str:

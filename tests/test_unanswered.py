@@ -35,6 +35,9 @@ def test_of_what_the_study_measures_nothing_is_said(tmp_path: Path):
     assert lines(tmp_path, protocol="same-targets", right={"at": "1L", "block": 32}) == []
 
 
+PROTOCOLS = "(alibi trained at 64 is read with nonoverlapping, same-targets, block 32)"
+
+
 def row(encoding: str, length: int) -> str:
     return f"there is no row of {encoding} trained at 64 and read at {length} on the same targets"
 
@@ -50,10 +53,10 @@ def row(encoding: str, length: int) -> str:
             {"right": {"train_length": 512, "at": "1L"}},
             "the study lists no run of alibi trained at 512 (of alibi trained at 64 it does)",
         ),
-        ({"right": {"at": "8L"}}, row("alibi", 512) + " (it is read at 64, 128)"),
-        ({"protocol": "sliding"}, "nothing is read with sliding (it is read with nonoverlapping, same-targets)"),
+        ({"right": {"at": "8L"}}, row("alibi", 512) + " (alibi trained at 64 is read at 64, 128)"),
+        ({"protocol": "sliding"}, f"nothing is read with sliding {PROTOCOLS}"),
         ({"right": {"at": "1L", "extension": "yarn"}}, row("alibi + yarn", 64)),
-        ({"protocol": "same-targets", "right": {"at": "1L", "block": 1}}, row("alibi", 64)),
+        ({"protocol": "same-targets", "right": {"at": "1L", "block": 1}}, row("alibi", 64) + f" {PROTOCOLS}"),
         # 128 targets of the one eval, all of the other.
         ({"protocol": "nonoverlapping", "right": {"at": "1L", "protocol": "same-targets"}}, row("alibi", 64)),
         (
@@ -61,7 +64,7 @@ def row(encoding: str, length: int) -> str:
                 "left": {"encoding": "alibi", "train_length": 64, "at": "2L", "minus": {"protocol": "sliding"}},
                 "right": {"at": "1L", "minus": {"protocol": "sliding"}},
             },
-            "nothing is read with sliding (it is read with nonoverlapping, same-targets)",
+            f"nothing is read with sliding {PROTOCOLS}",
         ),
         # L + 8, 16 and 32; L and 2 L are read.
         (
@@ -113,6 +116,13 @@ def test_runs_without_a_seed_in_common_do_not_answer_a_claim_about_both(tmp_path
     assert line.endswith("the two have no seed in common.")
 
 
+def test_what_is_read_is_said_of_the_side_that_lacks_it(tmp_path: Path):
+    """The left is read at 64 and 256, not at 512; that the right is not read without YaRN at 128 comes after it."""
+    left = {"encoding": "rope", "train_length": 64, "at": 512, "extension": "yarn"}
+    (line,) = planned(tmp_path, claims=[made.claim(left=left, right={"at": 128})])
+    assert line.endswith("(rope + yarn trained at 64 is read at 64, 256).")
+
+
 def test_a_length_that_no_text_could_give_is_said(tmp_path: Path):
     """256 past 128 ids of context, 64 in blocks of 128, and learned positions past L."""
     same = {"protocol": "same-targets", "lengths": [256], "targets": 512, "block": 32, "min_context": 128}
@@ -124,6 +134,12 @@ def test_a_length_that_no_text_could_give_is_said(tmp_path: Path):
     (line,) = planned(tmp_path, evals={"same": same | {"min_context": 256, "block": 128}}, claims=claims)
     assert line.endswith("a block of 128 targets does not fit a window of 64.")
     flat = {"flat": {"protocol": "nonoverlapping", "lengths": [256]}}
+    (line,) = planned(
+        tmp_path,
+        evals={"flat": {"protocol": "nonoverlapping", "lengths": [256], "targets": 100}},
+        claims=[made.claim(left={"encoding": "rope", "train_length": 64, "at": 256}, right={"at": 64})],
+    )
+    assert line.endswith("there are 100 targets, fewer than one window of 256.")
     claims = [made.claim(left={"encoding": "learned", "train_length": 64, "at": 256}, right={"at": 64})]
     (line,) = planned(tmp_path, runs=[["encoding=learned", "train.length=64"]], evals=flat, claims=claims)
     assert line.endswith("learned has positions for 64 inputs and no more.")
@@ -137,6 +153,7 @@ def test_an_extension_is_meant_with_what_is_set_of_it(tmp_path: Path):
     ]
     (line,) = planned(tmp_path, claims=claims)
     assert "rope + yarn factor=4 trained at 64" in line
+    assert "is read at" not in line, "under no such extension"
 
 
 def test_several_claims_that_want_the_same_are_counted(tmp_path: Path):

@@ -93,11 +93,11 @@ def _rows_at(word: str) -> Any:
         return path
     try:
         return run.find(word).path
-    except UserError:
+    except UserError as error:
         if word in choices("study"):
             raise _no_run(word) from None
         if word and (own := Path(f"{word}.yaml")).is_file():
-            raise _no_run(str(own)) from None
+            raise UserError(error.message, _no_run(str(own)).hint) from None
         raise
 
 

@@ -13,7 +13,7 @@ import typer
 from posbench.cli import completion
 from posbench.cli.options import ConfigDirOption, RunsArgument, command_line, say, settings
 from posbench.cli.read import rows_of
-from posbench.errors import UserError
+from posbench.errors import UserError, reason, refused
 from posbench.search_path import extra_dir
 
 if TYPE_CHECKING:
@@ -156,8 +156,11 @@ def say_page(plan: Plan, command: str, measured_by: str) -> None:
     if (made := of_study(plan, command, measured_by)) is not None:
         try:
             say(f"Report: {page.write(made, place(plan))}")
-        except UserError as error:
-            say(f"No report: {error.message} {command} --out DIR writes it elsewhere.")
+        except (UserError, OSError) as error:
+            said = refused(error) or error
+            why = said.message if isinstance(said, UserError) else reason(said)
+            say(f"No report: {why}")
+            say(f"To have it, also elsewhere: {command} --out DIR")
 
 
 def plot(runs: RunsArgument = None) -> None:

@@ -4,6 +4,7 @@ seeds it needs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,7 +89,8 @@ def plan(
         raise UserError(f"--effect {effect:g} is no share of the perplexity.", "As in --effect 0.01, for 1 %.")
     with extra_dir(config_dir):
         _, rest = launch.asked(settings(overrides))
-        planned = study.plan(study.load(name), budget, rest, config_dir, say)
+        loaded = study.load(name)
+        planned = study.plan(loaded, budget, rest, config_dir, say)
     claims = [claim for claim in planned.study.claims if not claim.about_speed]
     if not claims:
         raise UserError(f"The study {planned.study.name} makes no claims of losses.", "docs/sweeps.md says how.")
@@ -98,7 +100,13 @@ def plan(
     if all(verdict.comparison is None or verdict.comparison.seeds < 2 for verdict in verdicts):
         words = overrides
         if len(pilot.common_seeds(planned.jobs)) < 2:
-            words = [*(word for word in overrides or [] if not word.startswith("seed=")), "seed=1,2"]
+            two = [*(word for word in overrides or [] if not word.startswith("seed=")), "seed=1,2"]
+            with (
+                suppress(UserError),
+                extra_dir(config_dir),
+            ):  # of runs that differ in their seed alone some are twice then
+                study.plan(loaded, budget, launch.asked(settings(two))[1], config_dir)
+                words = two
         pilots = run_command(name, budget, words, config_dir)
         say(f"No claim has two seeds yet, which a pilot needs: {pilots}")
 

@@ -58,9 +58,9 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
         "looked at.",
         "over seeds: standard deviation of the paired differences of the pilot's seeds, nats a token. The true one may "
         "be 30 times what two seeds show, and 6 times what three do (95 %).",
-        "over text: their standard error for other text like this. text: as much as takes up half of the variance that "
-        "the effect allows, the other half being the seeds'; in documents where these differ by more than their "
-        "passages do. A split may have less: then no number of seeds is enough.",
+        "over text: their standard error for other text like this. text: with so much the text takes up half of the "
+        "variance that the effect allows, or less, the seeds the rest; never less than was read, and with less more "
+        "seeds may do. In documents where these differ by more than their passages do.",
         "text read: of the validation split where that can answer the claim. A study that is planned by its own test "
         "text, (test), has read that twice.",
     ]

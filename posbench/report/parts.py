@@ -32,7 +32,7 @@ SHARED = {
 SPLIT = ("corpus_hash", "tokenizer_hash", "split")
 """Of these, the ones that say which text it is, whatever the protocol."""
 
-UNDERTRAINED = "† undertrained: at L not below the bigram, so that past L there is nothing to lose."
+UNDERTRAINED = "† undertrained: at L not below the bigram, so that past L it has nothing to lose."
 """Beside a table, a picture or a verdict that marks such a line."""
 
 HALF = "half of each length"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -130,18 +131,27 @@ def test_a_study_without_the_extra_ends_with_that_sentence_and_not_with_an_error
     assert "pip install 'posbench[report]'" in capsys.readouterr().err
 
 
-def test_a_study_whose_page_has_no_room_says_so_and_ends_as_its_runs_do(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (
+            UserError("runs/report/x was not written by posbench report.", "Name another."),
+            "runs/report/x was not written",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device", "runs/report/x"), "No space left on device: runs/report/x"),
+    ],
+)
+def test_a_study_whose_page_has_no_room_says_so_and_ends_as_its_runs_do(monkeypatch, capsys, error, why):
     def full(made, folder):
-        raise UserError(f"{folder} was not written by posbench report.", "Name another folder with --out.")
+        raise error
 
     monkeypatch.setattr(command, "of_study", lambda *of: of)
     monkeypatch.setattr(command, "place", lambda plan: "runs/report/x")
     monkeypatch.setattr("posbench.report.page.write", full)
     command.say_page(None, "posbench report x", "posbench study run x")
-    said = capsys.readouterr().err
-    assert said.startswith(
-        "No report: runs/report/x was not written by posbench report. posbench report x --out DIR writes"
-    )
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"No report: {why}")
+    assert second == "To have it, also elsewhere: posbench report x --out DIR"
 
 
 def test_a_bench_that_is_none_is_refused(posbench: Posbench, measured: Path, tmp_path: Path):

@@ -69,6 +69,13 @@ def test_seeds_are_asked_for_that_all_runs_have(posbench: Posbench, mine: Path):
     assert done.err.splitlines()[-1].endswith(f"posbench study run {mine} seed=1,2")
 
 
+def test_two_seeds_are_not_asked_for_where_that_would_make_a_run_twice(posbench: Posbench, mine: Path):
+    runs = "[encoding=rope, seed=1], [encoding=rope, seed=2], [encoding=alibi]"
+    mine.write_text(STUDY.replace("[encoding=rope]", runs))
+    done = posbench(f"study plan {mine}")
+    assert done.err.splitlines()[-1].endswith(f"posbench study run {mine}")
+
+
 def test_claims_that_its_runs_cannot_answer_are_named(posbench: Posbench, mine: Path):
     mine.write_text(STUDY.replace("encoding: rope", "encoding: rpoe"))
     done = posbench(f"study plan {mine}")

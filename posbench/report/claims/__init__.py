@@ -33,7 +33,7 @@ against itself on them. With three seeds or more a claim is *supported*, *contra
 *seen* or *not seen*, and no more: another seed may turn it round. (Where all is of one checkpoint and its text alone
 might turn it round, it is *undecided* as well.) What no row answers is *not measured*, with what is missing.
 
-    claim.py        the YAML, read and checked
+    claim.py        the YAML, read and checked; source.py: the cells of a paper that it names
     comparison.py   a difference over seeds, and how sure it is
     failure.py      where a method fails, of each method also as a table
     speed.py        speeds of two encodings against each other

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbench.records import Row
-from posbench.report.claims.claim import Curve, readings
 from posbench.report.claims.comparison import Comparison, compare
+from posbench.report.claims.source import Curve, readings
 from posbench.report.parts import UNDERTRAINED, Line, Part, marked, parts
 from posbench.report.published import SHOWN, along
 from posbench.report.tables import Cell, Column, Section, Table, cell

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from posbench.report.claims.claim import SPEEDS, Claim, Curve, Side, Source, percent, sources
+from posbench.report.claims.claim import SPEEDS, Claim, Side, percent, sources
 from posbench.report.claims.failure import Failure
+from posbench.report.claims.source import Curve, Source
 from posbench.report.claims.verdict import Verdict
 from posbench.report.lengths import perplexity_text, ratio_cell, ratio_text
-from posbench.report.parts import UNDERTRAINED, Value, marked
+from posbench.report.parts import Value, marked
 from posbench.report.published import Printed
 from posbench.report.tables import EMPTY, Cell, Column, Section, Table, cell
 from posbench.statistics import exp
+
+DAGGER = "† one of its lines is undertrained: at L not below the bigram, so that past L it has nothing to lose."
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
@@ -54,7 +57,7 @@ def short_table(verdicts: Sequence[Verdict]) -> Table:
         "better, worse, slower or smaller is so."
     ]
     if any(one.undertrained for one in verdicts):
-        notes.append(UNDERTRAINED)
+        notes.append(DAGGER)
     return Table(_statements(verdicts), columns, [Section("", rows)], notes)
 
 
@@ -140,7 +143,7 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
             "ratios with its interval by order statistics. On that machine: another may turn it round."
         )
     if any(verdict.undertrained for verdict in verdicts):
-        notes.append(UNDERTRAINED)
+        notes.append(DAGGER)
     cells = [cell for verdict in verdicts for source in sources(verdict.claim) for cell in source.cells]
     return notes + list(dict.fromkeys(f"{cell.source}; {cell.model}." for cell in cells))
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from posbench.records import Row, extension_label
+from posbench.records import Row
 from posbench.report.claims.claim import Claim, Side
 from posbench.report.claims.comparison import FEWEST_SEEDS, Comparison, Terms, compare
 from posbench.report.claims.failure import LEVEL, Failure, candidates, failure
@@ -243,18 +243,12 @@ def _find(side: Side, text: Sequence[Part]) -> Line | str:
         of_protocol.sort(key=lambda part: (isinstance(strides[id(part)], str), str(strides[id(part)]).zfill(9)))
     reason = None
     for part in of_protocol:
-        lines = [line for line in part.lines if _is(line, side)]
+        lines = [line for line in part.lines if side.is_of(line.one)]
         lines = [line for line in lines if not line.variant] or lines  # an encoding is meant as it is shipped
         if len(lines) == 1 and lines[0].measured(side.length):
             return lines[0]
         reason = reason or _why(side, lines)
     return reason or _why(side, [])
-
-
-def _is(line: Line, side: Side) -> bool:
-    row = line.one
-    extension = None if row.extension is None else extension_label(row)
-    return (row.encoding, row.train_length, extension) == (side.encoding, side.train_length, side.extension)
 
 
 def _why(side: Side, lines: Sequence[Line]) -> str:

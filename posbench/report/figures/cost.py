@@ -49,7 +49,9 @@ def read_bench(file: Path) -> list[dict[str, Any]]:
             itemgetter(*SHOWN)(row)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {reason(error)}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except KeyError as error:
+        raise UserError(f"{file} is not whole: a row of it has no {error}.") from error
+    except (ValueError, TypeError, AttributeError):
         rows = []
     if not rows:
         raise UserError(f"{file} holds no speeds of encodings.", "posbench bench encodings --out bench makes them.")

@@ -11,9 +11,10 @@ import pytest
 from posbench import evaluate, study
 from posbench.errors import UserError
 from posbench.report.claims import parse
-from posbench.report.claims.claim import PROTOCOLS, Curve, readings, sources
+from posbench.report.claims.claim import PROTOCOLS, sources
 from posbench.report.claims.comparison import Comparison
 from posbench.report.claims.failure import Failure
+from posbench.report.claims.source import Curve, readings
 from posbench.search_path import files
 from posbench.statistics import Estimate
 
